@@ -1,0 +1,3 @@
+"""Reprise: from pinned commits to a judged training curve."""
+
+__version__ = "0.1.0"

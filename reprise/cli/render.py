@@ -1,0 +1,86 @@
+"""How a report reaches the operator: a table, or one JSON object."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
+
+import orjson
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from reprise.errors import OperatorError
+from reprise.findings import Finding, Report, Severity, State, Verdict
+
+__all__ = ["JsonFlag", "finish", "guard"]
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+_VERDICTS = {Verdict.OK: "green", Verdict.PROBLEM: "red", Verdict.UNKNOWN: "yellow"}
+
+
+def finish(report: Report, as_json: bool, quiet_ok: bool = False) -> NoReturn:
+    """Print `report` and leave with its exit code. `quiet_ok` omits the line of a fine report."""
+    if as_json:
+        sys.stdout.write(orjson.dumps(report.to_json()).decode() + "\n")
+        sys.stdout.flush()
+    else:
+        _print(report, quiet_ok)
+    raise typer.Exit(report.exit_code)
+
+
+def _print(report: Report, quiet_ok: bool) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    for finding in report.findings:
+        _print_finding(console, finding)
+    if quiet_ok and report.verdict is Verdict.OK:
+        return
+    counts = {state: sum(check.state is state for check in report.checks) for state in State}
+    line = Text(f"{report.command}: ")
+    line.append(report.verdict.value, style=_VERDICTS[report.verdict])
+    line.append(
+        f" ({counts[State.PASSED]} checks passed, {counts[State.FAILED]} failed, "
+        f"{counts[State.UNKNOWN]} could not be evaluated)"
+    )
+    console.print(line)
+
+
+def _print_finding(console: Console, finding: Finding) -> None:
+    head = Text(finding.severity.value, style=_COLOURS[finding.severity])
+    head.append(f" {finding.where}: {finding.message} [{finding.rule}]", style="default")
+    console.print(head)
+    if finding.fix:
+        console.print(Text(f"    fix: {finding.fix}"))
+
+
+def guard(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Turn an OperatorError that leaves a command into a report with its own exit code.
+
+    The decorated function takes `as_json`. Ctrl-C ends with exit code 130 and no traceback.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            try:
+                function(*args, **kwargs)
+            except OperatorError as error:
+                finish(error.report(command), bool(kwargs.get("as_json")))
+            except OSError as error:
+                wrapped = OperatorError(
+                    "system",
+                    error.filename or command,
+                    error.strerror or str(error),
+                    "check the path, its permissions and the free space, then repeat the command",
+                )
+                finish(wrapped.report(command), bool(kwargs.get("as_json")))
+            except KeyboardInterrupt:
+                raise typer.Exit(130) from None
+
+        return guarded
+
+    return decorate

@@ -1,0 +1,72 @@
+"""Files that are written whole or not at all, and their digests."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+__all__ = ["dump_json", "sha256_file", "sha256_text", "writing", "write_text"]
+
+
+@contextlib.contextmanager
+def writing(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
+    """Yield a binary file that takes the name `path` only when the block ends without an error.
+
+    The temporary file lies in the same folder, is flushed to the disk before the rename and is
+    removed when the block fails, so that no reader ever sees half a file.
+    Raises OSError as the file system gives it (no space, read-only, missing folder).
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, mode)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; file systems that cannot sync a folder are left as they are."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_text(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write `text` as UTF-8 under `path`, whole or not at all."""
+    with writing(path, mode) as file:
+        file.write(text.encode())
+
+
+def dump_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON with sorted keys and a final newline; NaN becomes null."""
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
+    with writing(path) as file:
+        file.write(orjson.dumps(value, option=options))
+
+
+def sha256_file(path: Path) -> str:
+    """The SHA-256 of a file's bytes, as 64 lower-case hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_text(text: str) -> str:
+    """The SHA-256 of a text's UTF-8 bytes, as 64 lower-case hex digits."""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,146 @@
+"""The one result type: a report of which rules ran, and what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["Check", "Finding", "Report", "Severity", "State", "Verdict"]
+
+
+class Severity(StrEnum):
+    """How much a finding matters: an error makes the report a problem, the others do not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class State(StrEnum):
+    """What became of one rule. `unknown` means that it could not be evaluated: never fine."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Verdict(StrEnum):
+    """The report as a whole; the exit code follows from it (0, 1, 2)."""
+
+    OK = "ok"
+    PROBLEM = "problem"
+    UNKNOWN = "unknown"
+
+
+EXIT_CODES: Mapping[Verdict, int] = {Verdict.OK: 0, Verdict.PROBLEM: 1, Verdict.UNKNOWN: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to tell the operator.
+
+    `where` names the operator's own thing: file:line, a lock entry, a host, metric@step.
+    `fix` is what to type or change; empty only for notes.
+    """
+
+    rule: str
+    severity: Severity
+    where: str
+    message: str
+    fix: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """The finding as the object that `--json` prints."""
+        return {
+            "rule": self.rule,
+            "severity": self.severity.value,
+            "where": self.where,
+            "message": self.message,
+            "fix": self.fix,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A rule that was to be evaluated, and its state."""
+
+    rule: str
+    state: State
+
+    def to_json(self) -> dict[str, str]:
+        """The check as the object that `--json` prints."""
+        return {"rule": self.rule, "state": self.state.value}
+
+
+@dataclass(slots=True)
+class Report:
+    """What a command found out. `data` holds the command's own results (JSON values only)."""
+
+    command: str
+    checks: list[Check] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def passed(self, rule: str) -> None:
+        """Record that `rule` was evaluated and holds."""
+        self.checks.append(Check(rule, State.PASSED))
+
+    def failed(self, rule: str, where: str, message: str, fix: str) -> None:
+        """Record that `rule` does not hold: an error."""
+        self.checks.append(Check(rule, State.FAILED))
+        self.findings.append(Finding(rule, Severity.ERROR, where, message, fix))
+
+    def unknown(self, rule: str, where: str, message: str, fix: str) -> None:
+        """Record that `rule` could not be evaluated, and why."""
+        self.checks.append(Check(rule, State.UNKNOWN))
+        self.findings.append(Finding(rule, Severity.WARNING, where, message, fix))
+
+    def warn(self, rule: str, where: str, message: str, fix: str) -> None:
+        """Add a warning; it does not change the verdict. Record the rule's state apart."""
+        self.findings.append(Finding(rule, Severity.WARNING, where, message, fix))
+
+    def note(self, rule: str, where: str, message: str, fix: str = "") -> None:
+        """Add a note; it does not change the verdict."""
+        self.findings.append(Finding(rule, Severity.NOTE, where, message, fix))
+
+    def settle(self, rule: str) -> None:
+        """Record `rule` as passed unless it already has a state (it found nothing wrong)."""
+        if all(check.rule != rule for check in self.checks):
+            self.passed(rule)
+
+    def absorb(self, other: Report) -> None:
+        """Take over the checks and findings of another report (its data stays with it)."""
+        self.checks.extend(other.checks)
+        self.findings.extend(other.findings)
+
+    @property
+    def verdict(self) -> Verdict:
+        """A problem outweighs an unknown; a report in which nothing ran is unknown."""
+        states = {check.state for check in self.checks}
+        severities = {finding.severity for finding in self.findings}
+        if State.FAILED in states or Severity.ERROR in severities:
+            return Verdict.PROBLEM
+        if State.UNKNOWN in states or not states:
+            return Verdict.UNKNOWN
+        return Verdict.OK
+
+    @property
+    def exit_code(self) -> int:
+        """0 fine (warnings allowed), 1 something is wrong, 2 could not find out."""
+        return EXIT_CODES[self.verdict]
+
+    def errors(self) -> Iterable[Finding]:
+        """The findings of severity error, in order."""
+        return (finding for finding in self.findings if finding.severity is Severity.ERROR)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole report as the one object that `--json` prints."""
+        head: dict[str, Any] = {
+            "command": self.command,
+            "verdict": self.verdict.value,
+            "checks": [check.to_json() for check in self.checks],
+            "findings": [finding.to_json() for finding in self.findings],
+        }
+        return head | {key: value for key, value in self.data.items() if key not in head}
