@@ -1,0 +1,6 @@
+"""What trainers and trackers write, as one table: run, attempt, metric, step, value."""
+
+from reprise.metrics.files import parse_console_line, read_run
+from reprise.metrics.table import MetricTable, Series, is_validation, spans
+
+__all__ = ["MetricTable", "Series", "is_validation", "parse_console_line", "read_run", "spans"]
