@@ -1,0 +1,278 @@
+"""What versions.lock may say: one frozen model a kind of entry.
+
+An entry names what a human wants (`want`) and what is locked. Identity is what `identity` returns:
+the values that decide which bytes a machine gets. Notes, licences, mirrors and comments are not
+part of it, so that they can be bettered without moving a machine's hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+
+__all__ = [
+    "KINDS",
+    "MACHINES",
+    "Contradiction",
+    "Data",
+    "Entry",
+    "Environment",
+    "Image",
+    "Lock",
+    "Machine",
+    "Model",
+    "Package",
+    "Submodule",
+    "Tree",
+]
+
+# `operator` is the machine where the operator sits, `gpu` the rehearsal on one GPU.
+Machine = Literal["h20", "musa", "rehearsal", "gpu", "operator"]
+MACHINES: tuple[Machine, ...] = get_args(Machine)
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+
+
+def _lower(value: object) -> object:
+    """Git itself reads upper-case hex: it is taken as its lower case (`lock check` says so)."""
+    return value.lower() if isinstance(value, str) else value
+
+
+GitHash = Annotated[str, BeforeValidator(_lower), StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Platform = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?$")]
+
+
+def _stays_inside(path: str) -> str:
+    """These values become paths below the project's root: they must not lead out of it."""
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError("must be a relative path without empty parts, '.' or '..'")
+    return path
+
+
+RelativePath = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9._/+-]+$"), AfterValidator(_stays_inside)
+]
+# An option of git in the place of a URL would be run: nothing may begin with a dash.
+Url = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9/.][^\s]*$")]
+# A registry's host may carry a port; what follows the last slash carries neither tag nor digest.
+Repository = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*$"
+    ),
+]
+Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")]
+HubRepo = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")]
+Count = Annotated[int, Field(gt=0)]
+
+
+class Base(BaseModel):
+    """Unknown keys are refused: a misspelt key must not pass for an absent one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class Entry(Base):
+    """What every entry has. `unpinned` says why the locked values are not known."""
+
+    identity_keys: ClassVar[tuple[str, ...]] = ()
+    pinning_keys: ClassVar[tuple[str, ...]] = ()
+
+    machines: Annotated[tuple[Machine, ...], Field(min_length=1)]
+    want: str = ""
+    licence: str = ""
+    mirrors: tuple[Url, ...] = ()
+    note: str = ""
+    unpinned: str = ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The keys without which this entry is not pinned, and which it lacks."""
+        return tuple(key for key in self.pinning_keys if not getattr(self, key))
+
+    def identity(self) -> dict[str, Any]:
+        """The values that decide which bytes a machine gets (JSON values; None where unknown)."""
+        return self.model_dump(mode="json", include=set(self.identity_keys))
+
+
+class Submodule(Base):
+    """A submodule as its superproject records it. `fetch` says whether setup initialises it."""
+
+    url: Url
+    commit: GitHash
+    tree: GitHash | None = None
+    fetch: bool = False
+    note: str = ""
+
+
+class Tree(Entry):
+    """A source tree: a git repository at one commit, checked out at `path`.
+
+    `import_root` is what belongs on PYTHONPATH, relative to `path`; `import_package` is the folder
+    that must lie directly below it. `from_image` says that the tree comes inside the image and is
+    not checked out.
+    """
+
+    identity_keys = ("commit", "tree")
+    pinning_keys = ("commit",)
+
+    url: Url
+    path: RelativePath | None = None
+    commit: GitHash | None = None
+    tree: GitHash | None = None
+    version: str = ""
+    import_root: RelativePath | Literal["", "."] = ""
+    import_package: RelativePath | None = None
+    from_image: str = ""
+    submodule: dict[RelativePath, Submodule] = Field(default_factory=dict)
+
+    def identity(self) -> dict[str, Any]:
+        """The commit, the tree and the submodules that are fetched."""
+        fetched = {path: sub.commit for path, sub in self.submodule.items() if sub.fetch}
+        return super().identity() | {"submodules": fetched}
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> Tree:
+        if not self.path and not self.from_image:
+            raise ValueError("needs `path` (where it is checked out) or `from_image`")
+        return self
+
+
+class Image(Entry):
+    """A container image: `repository` and a tag (`want`), locked by digest and platform."""
+
+    identity_keys = ("repository", "digest", "platform")
+    pinning_keys = ("digest",)
+
+    repository: Repository
+    want: Tag
+    digest: Digest | None = None
+    platform: Platform = "linux/amd64"
+    contents: dict[str, str] = Field(default_factory=dict)
+
+
+class Package(Entry):
+    """A Python package that an environment or image must hold; `sha256` lists its files' hashes."""
+
+    identity_keys = ("name", "version", "sha256")
+    pinning_keys = ("sha256",)
+
+    name: Text
+    version: Text
+    sha256: tuple[Sha256, ...] = ()
+    source: str = ""
+
+
+class Data(Entry):
+    """A data file of a Hugging Face dataset repository at one revision."""
+
+    identity_keys = ("repo", "revision", "file", "sha256")
+    pinning_keys = ("revision", "sha256")
+
+    repo: HubRepo
+    revision: GitHash | None = None
+    file: RelativePath
+    path: RelativePath
+    bytes: Count | None = None
+    sha256: Sha256 | None = None
+    rows: Count | None = None
+    unique_prompts: Count | None = None
+
+
+class Model(Entry):
+    """A model repository of the Hugging Face Hub, locked by revision, config and weight index."""
+
+    identity_keys = ("repo", "revision", "config_sha256", "index_sha256")
+    pinning_keys = ("revision",)
+
+    repo: HubRepo
+    revision: GitHash | None = None
+    config_sha256: Sha256 | None = None
+    index_sha256: Sha256 | None = None
+    bytes: Count | None = None
+    tensors: Count | None = None
+    also_seen: tuple[GitHash, ...] = ()
+
+
+class Environment(Entry):
+    """A Python environment: a requirements file in which every wheel stands with its hashes.
+
+    `sha256` is that of the file, `pins_sha256` that of its pins alone (see requirements.py), which
+    does not move with the file's comments and layout; `pins` counts them. `extra` gives the sha256
+    of further requirements files that only some machines need and that change no result.
+    """
+
+    identity_keys = ("python", "pins_sha256")
+    pinning_keys = ("sha256", "pins_sha256")
+
+    requirements: RelativePath
+    python: Text
+    folder: RelativePath
+    sha256: Sha256 | None = None
+    pins_sha256: Sha256 | None = None
+    pins: Count | None = None
+    extra: dict[RelativePath, Sha256] = Field(default_factory=dict)
+
+
+class Contradiction(Base):
+    """A statement that the lock knowingly does not follow.
+
+    `declared` means that a locked thing declares a requirement (PEP 508, in `declares`) which the
+    locked set does not meet: `lock verify` finds it again, or says that it is gone. `guide` means
+    that the lock departs from what the guide says, which no file declares and nothing re-reads.
+    `declared_by` names the entry whose files declare it (or the guide), `in_file` the file within,
+    `locked` the entry that stands against it (`python` for the interpreter, `absent` for a
+    distribution left out on purpose).
+    """
+
+    kind: Literal["declared", "guide"] = "declared"
+    machines: Annotated[tuple[Machine, ...], Field(min_length=1)]
+    declared_by: Text
+    in_file: str = ""
+    declares: Text
+    locked: Text
+    verified_with: Text
+    why_right: Text
+    not_when: Text
+    source: str = ""
+
+
+class Lock(Base):
+    """The whole of versions.lock, by kind and name."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")]
+    tree: dict[Name, Tree] = Field(default_factory=dict)
+    image: dict[Name, Image] = Field(default_factory=dict)
+    package: dict[Name, Package] = Field(default_factory=dict)
+    data: dict[Name, Data] = Field(default_factory=dict)
+    model: dict[Name, Model] = Field(default_factory=dict)
+    environment: dict[Name, Environment] = Field(default_factory=dict)
+    contradiction: dict[Name, Contradiction] = Field(default_factory=dict)
+
+    def entries(self, machine: Machine | None = None) -> Iterator[tuple[str, Entry]]:
+        """Each entry as (`kind.name`, entry), for one machine or for all, in the lock's order."""
+        for kind in KINDS:
+            entries: dict[str, Entry] = getattr(self, kind)
+            for name, entry in entries.items():
+                if machine is None or machine in entry.machines:
+                    yield f"{kind}.{name}", entry
+
+    def entry(self, name: str) -> Entry | None:
+        """The entry called `kind.name`, or None."""
+        return dict(self.entries()).get(name)
+
+
+KINDS = ("tree", "image", "package", "data", "model", "environment")
