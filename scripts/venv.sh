@@ -1,0 +1,268 @@
+#!/bin/sh
+# Make or repair one of the two Python environments; when nothing changed, return at once.
+#
+#   scripts/venv.sh operator|dev|rehearsal [--python PYTHON]
+#
+# operator   .venv            what `reprise` needs
+# dev        .venv            that, and what tests and lint need
+# rehearsal  .venv-rehearsal  torch, vLLM (CPU), verl, Ray and the plug-ins of plugins/
+#
+# REPRISE_INDEX_URL, REPRISE_EXTRA_INDEX_URL  a site's own package index, and further ones
+# REPRISE_WHEELS                              a folder of wheels to use instead of any index
+# uv installs when it is on PATH, otherwise pip; torch is always installed by pip, so that the
+# machine's own pip settings (a folder with a CPU build, say) count for it.
+set -eu
+
+die() {
+    printf 'error: %s\n' "$1" >&2
+    printf '    fix: %s\n' "$2" >&2
+    exit "${3:-1}"
+}
+
+usage() { sed -n '2,14s/^#\{1,\} \{0,1\}//p' "$0"; }
+
+kind='' python=''
+while [ $# -gt 0 ]; do
+    case $1 in
+        operator | dev | rehearsal) kind=$1 ;;
+        --python)
+            [ $# -ge 2 ] || die '--python needs a value' "$0 $kind --python python3.11" 2
+            python=$2
+            shift
+            ;;
+        -h | --help) usage; exit 0 ;;
+        *) die "unknown argument: $1" "$0 operator|dev|rehearsal [--python PYTHON]" 2 ;;
+    esac
+    shift
+done
+[ -n "$kind" ] || die 'no environment named' "$0 operator|dev|rehearsal [--python PYTHON]" 2
+
+cd "$(dirname "$0")/.."
+root=$PWD
+case $kind in
+    rehearsal) venv=.venv-rehearsal inputs='requirements/rehearsal.txt requirements/rehearsal-cuda.txt' ;;
+    *) venv=.venv inputs="requirements/$kind.txt pyproject.toml" ;;
+esac
+py=$venv/bin/python
+stamps=$venv/.reprise
+
+version_of() {
+    "$1" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null </dev/null || true
+}
+
+supported() { case $(version_of "$1") in 3.11.* | 3.12.*) return 0 ;; *) return 1 ;; esac }
+
+# The interpreter to build on: the one asked for, else python3, else one by its full name.
+choose_python() {
+    for candidate in ${python:+"$python"} ${python:-python3 python3.11 python3.12}; do
+        if supported "$candidate"; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    found=$(version_of "${python:-python3}")
+    die "expected Python 3.11 or 3.12, found ${found:-none} as ${python:-python3}" \
+        "install one of them, or name it: $0 $kind --python /path/to/python3.11" 2
+}
+
+# What an environment was made from. The folder is part of it: an environment cannot be moved.
+stamp_of() {
+    # shellcheck disable=SC2086 # a list of our own file names
+    { printf '%s\n%s\n' "$root" "$(version_of "$py")"; cat $1; } | sha256sum | cut -d ' ' -f 1
+}
+
+plugin_stamp() {
+    [ -f plugins/pyproject.toml ] || { echo none; return; }
+    find plugins -name __pycache__ -prune -o -name '*.egg-info' -prune -o -path plugins/build -prune \
+        -o -type f -print | LC_ALL=C sort | tr '\n' '\0' | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1
+}
+
+has_stamp() { [ -f "$stamps/$1" ] && [ "$(cat "$stamps/$1")" = "$2" ]; }
+
+base_current() {
+    [ -x "$py" ] || return 1
+    [ -z "$python" ] || [ "$(version_of "$python")" = "$(version_of "$py")" ] || return 1
+    has_stamp "$kind" "$(stamp_of "$inputs")" && return
+    # The test environment holds all that the operator's does.
+    [ "$kind" = operator ] && has_stamp dev "$(stamp_of 'requirements/dev.txt pyproject.toml')"
+}
+
+plugins_current() { [ "$kind" != rehearsal ] || has_stamp plugins "$(plugin_stamp)"; }
+
+if base_current && plugins_current; then exit 0; fi
+
+# From here on something is installed.
+
+start=$(date +%s)
+say() { printf '%s %4ds  %s\n' "$venv" "$(($(date +%s) - start))" "$1" >&2; }
+
+mkdir -p .cache
+work=.cache/setup-$kind
+log=$work.log
+job=''
+# A job in the background ignores the interrupt key, so it is ended by its number.
+stop_job() { [ -z "$job" ] || kill "$job" 2>/dev/null || true; }
+trap 'stop_job; exit 130' INT
+trap 'stop_job; exit 143' TERM HUP
+
+builder=$(choose_python)
+
+# One set-up at a time for each environment. The lock belongs to the open file, so it goes with us.
+exec 9>".cache/$venv.lock"
+take_lock='import fcntl, sys; fcntl.flock(9, fcntl.LOCK_EX | int(sys.argv[1]))'
+if ! "$builder" -c "$take_lock" 4 2>/dev/null; then
+    say 'another set-up of it is at work; waiting'
+    "$builder" -c "$take_lock" 0
+    if base_current && plugins_current; then exit 0; fi
+fi
+: >"$log"
+
+# Run a command with its output in the log, and say every 15 seconds how far it is.
+step() {
+    title=$1
+    shift
+    say "$title"
+    printf '\n== %s\n' "$title" >>"$log"
+    "$@" >>"$log" 2>&1 </dev/null 9>&- &
+    job=$!
+    ticks=0
+    while kill -0 "$job" 2>/dev/null; do
+        sleep 0.2
+        ticks=$((ticks + 1))
+        if [ $((ticks % 75)) -eq 0 ]; then
+            say "  ... $(grep -c -e '^Collecting' -e '^Requirement already' "$log" || true) packages read"
+        fi
+    done
+    if wait "$job"; then
+        job=''
+        return
+    fi
+    job=''
+    tail -n 15 "$log" >&2
+    die "$venv: '$title' failed; the whole output is in $log" \
+        'mend what it says (network, index, disk space) and repeat the command; it takes up where it stopped'
+}
+
+# A site's index counts for both clients. Every file is checked against its hash, so it does not
+# matter which index a version comes from.
+if [ -n "${REPRISE_INDEX_URL:-}" ]; then
+    export PIP_INDEX_URL="$REPRISE_INDEX_URL" UV_DEFAULT_INDEX="$REPRISE_INDEX_URL"
+fi
+if [ -n "${REPRISE_EXTRA_INDEX_URL:-}" ]; then
+    export PIP_EXTRA_INDEX_URL="$REPRISE_EXTRA_INDEX_URL" UV_INDEX="$REPRISE_EXTRA_INDEX_URL"
+fi
+if [ -n "${REPRISE_WHEELS:-}" ]; then
+    export PIP_NO_INDEX=1 PIP_FIND_LINKS="$REPRISE_WHEELS" UV_NO_INDEX=1 UV_FIND_LINKS="$REPRISE_WHEELS"
+fi
+export UV_INDEX_STRATEGY=unsafe-best-match UV_LINK_MODE="${UV_LINK_MODE:-copy}"
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+# Compile at once: a rehearsal starts a dozen processes that import torch, each would do it again.
+pip_install() {
+    "$py" -m pip install --compile --progress-bar off --no-deps --no-build-isolation "$@"
+}
+
+install() {
+    if command -v uv >/dev/null 2>&1; then
+        uv pip install --python "$py" --compile-bytecode --no-deps --no-build-isolation "$@" && return
+        echo 'uv failed; pip may know an index or a folder that uv does not: trying pip'
+    fi
+    pip_install "$@"
+}
+
+# The lines of one package in a requirements file, or (with `!`) all the others.
+lines_of() {
+    awk -v name="$2" -v other="${3:-}" '
+        /^[A-Za-z0-9]/ { keep = (index($0, name "==") == 1); if (other == "!") keep = !keep }
+        keep' "$1"
+}
+
+make_venv() {
+    if [ -d "$venv" ] && [ ! -f "$stamps/root" ] && ! { [ -f "$venv/pyvenv.cfg" ] && supported "$py"; }; then
+        die "$venv exists and was not made here" "move it away: mv $venv $venv.old"
+    fi
+    if [ -x "$py" ] && same_place_and_python; then
+        "$py" -m pip --version >/dev/null 2>&1 && return
+        "$py" -m ensurepip >>"$log" 2>&1 && return
+    fi
+    mkdir -p "$stamps"
+    printf '%s\n' "$root" >"$stamps/root"
+    step "environment on Python $(version_of "$builder")" create_venv
+}
+
+same_place_and_python() {
+    [ "$(cat "$stamps/root" 2>/dev/null || echo "$root")" = "$root" ] || return 1
+    supported "$py" || return 1
+    [ -z "$python" ] || [ "$(version_of "$python")" = "$(version_of "$py")" ]
+}
+
+create_venv() {
+    find "$venv" -mindepth 1 -maxdepth 1 ! -name .reprise -exec rm -rf {} +
+    "$builder" -m venv "$venv" && return
+    echo 'the venv module failed (on Debian: apt-get install python3-venv); trying uv'
+    uv venv --allow-existing --seed --python "$builder" "$venv"
+}
+
+install_locked() {
+    file=requirements/$kind.txt
+    named=$file
+    lines_of "$file" setuptools >"$work.build.txt"
+    step 'build tools' install --require-hashes -r "$work.build.txt"
+    lines_of "$file" setuptools ! >"$work.txt"
+    if [ "$kind" = rehearsal ]; then
+        lines_of "$file" torch >"$work.torch.txt"
+        lines_of "$file" setuptools ! | lines_of - torch ! >"$work.txt"
+        step 'torch' install_torch
+        # A build with CUDA cannot even be imported without its libraries.
+        if ! grep -q '^cuda.*= None' "$venv"/lib/python3*/site-packages/torch/version.py; then
+            named="$named requirements/rehearsal-cuda.txt"
+            say '  no CPU build of torch was found: its CUDA libraries are needed as well'
+            step 'CUDA libraries of torch' install --require-hashes -r requirements/rehearsal-cuda.txt
+        fi
+    fi
+    step "$(grep -c '==' "$work.txt") packages" install --require-hashes -r "$work.txt"
+    # shellcheck disable=SC2086 # a list of our own file names
+    step 'what the lock no longer names' "$py" scripts/venv_prune.py $named
+}
+
+# Left alone, pip takes the file whose hash its index announces, so that a CPU build in a folder
+# loses against a CUDA build on the index: ask for the CPU build by name first, with the same hashes.
+install_torch() {
+    sed 's/^\(torch==[0-9.]*\)/\1+cpu/' "$work.torch.txt" >"$work.torch-cpu.txt"
+    pip_install --require-hashes -r "$work.torch-cpu.txt" && return
+    grep -q 'No matching distribution found for torch' "$log" || return
+    echo 'neither the index nor a folder has a CPU build of torch; taking the one that there is'
+    pip_install --require-hashes -r "$work.torch.txt"
+}
+
+# Built from a copy: a build folder left in plugins/ could bring back a deleted module.
+install_plugins() {
+    rm -rf "$work.plugins"
+    cp -R plugins "$work.plugins"
+    rm -rf "$work.plugins/build"
+    pip_install --no-index --force-reinstall "./$work.plugins"
+    rm -rf "$work.plugins"
+}
+
+base_is_current=''
+if base_current; then base_is_current=1; fi
+if [ -z "$base_is_current" ]; then
+    rm -f "$stamps/operator" "$stamps/dev" "$stamps/rehearsal" "$stamps/plugins"
+    make_venv
+    mkdir -p "$stamps"
+    printf '%s\n' "$root" >"$stamps/root"
+    install_locked
+    if [ "$kind" != rehearsal ]; then
+        step 'reprise itself' pip_install --no-index --editable .
+    fi
+    stamp_of "$inputs" >"$stamps/$kind.part"
+    mv "$stamps/$kind.part" "$stamps/$kind"
+fi
+if [ "$kind" = rehearsal ] && ! plugins_current; then
+    plugins=$(plugin_stamp)
+    [ "$plugins" = none ] || step 'plug-ins' install_plugins
+    printf '%s\n' "$plugins" >"$stamps/plugins.part"
+    mv "$stamps/plugins.part" "$stamps/plugins"
+fi
+rm -f "$work".*txt
+say 'ready'
