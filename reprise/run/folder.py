@@ -1,0 +1,122 @@
+"""The folder of one run: readable at any moment, never overwritten by a later attempt."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from reprise.errors import OperatorError
+from reprise.files import dump_json
+
+__all__ = ["FINISHED", "RunFolder", "newest_finished", "recent_runs"]
+
+FINISHED = "finished"
+"""State of a run whose job succeeded and whose metrics were collected."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """`runs/<model>/<time>-<id>/`, with run.json as its state and events.jsonl as its history."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, runs: Path, model: str, facts: Mapping[str, Any]) -> RunFolder:
+        """Make a new folder below `runs`/`model` and write run.json with `facts`.
+
+        Raises OSError when the storage is full or read-only.
+        """
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        identity = secrets.token_hex(3)
+        path = runs / model / f"{stamp}-{identity}"
+        (path / "metrics").mkdir(parents=True)
+        (path / "logs").mkdir()
+        folder = cls(path)
+        folder.update(id=path.name, model=model, state="created", created=time.time(), **facts)
+        return folder
+
+    @property
+    def name(self) -> str:
+        """The run's id: the folder's own name."""
+        return self.path.name
+
+    @property
+    def state_file(self) -> Path:
+        """run.json, which is always whole."""
+        return self.path / "run.json"
+
+    def metrics_file(self, attempt: int) -> Path:
+        """Where attempt number `attempt` (from 1) writes its metrics."""
+        return self.path / "metrics" / f"attempt-{attempt}.jsonl"
+
+    def log_file(self, attempt: int) -> Path:
+        """Where the job log of attempt number `attempt` (from 1) is kept."""
+        return self.path / "logs" / f"attempt-{attempt}.log"
+
+    def read(self) -> dict[str, Any]:
+        """The contents of run.json; raises OperatorError when it is not readable."""
+        try:
+            value = orjson.loads(self.state_file.read_bytes())
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise OperatorError(
+                "run.folder",
+                str(self.state_file),
+                f"expected the state of a run, found: {error}",
+                "name a folder below runs/<model>/ that holds run.json",
+            ) from None
+        if not isinstance(value, dict):
+            raise OperatorError(
+                "run.folder",
+                str(self.state_file),
+                "expected one JSON object",
+                "name a folder below runs/<model>/ that a run of this project has written",
+            )
+        return value
+
+    def update(self, **facts: Any) -> None:
+        """Change the given keys of run.json and keep the others."""
+        current = self.read() if self.state_file.exists() else {}
+        dump_json(self.state_file, current | facts)
+
+    def event(self, kind: str, **facts: Any) -> None:
+        """Append one line to events.jsonl: seconds since the epoch, what happened, details."""
+        line = orjson.dumps({"time": time.time(), "event": kind, **facts})
+        with (self.path / "events.jsonl").open("ab") as file:
+            file.write(line + b"\n")
+
+    def events(self) -> list[dict[str, Any]]:
+        """All events so far, in order; a last line cut by a crash is left out."""
+        events = []
+        try:
+            lines = (self.path / "events.jsonl").read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        for line in lines:
+            try:
+                events.append(orjson.loads(line))
+            except orjson.JSONDecodeError:
+                break
+        return events
+
+
+def recent_runs(runs: Path, model: str) -> list[RunFolder]:
+    """The runs of `model`, newest first (folder names sort by time)."""
+    folder = runs / model
+    if not folder.is_dir():
+        return []
+    found = (path for path in folder.iterdir() if (path / "run.json").is_file())
+    return [RunFolder(path) for path in sorted(found, reverse=True)]
+
+
+def newest_finished(runs: Path, model: str) -> RunFolder | None:
+    """The newest run of `model` whose state is finished, or None."""
+    for run in recent_runs(runs, model):
+        if run.read().get("state") == FINISHED:
+            return run
+    return None

@@ -1,0 +1,151 @@
+"""One Ray job through Ray's own Jobs SDK: submit, state, log, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from reprise.errors import CannotTell, OperatorError
+
+__all__ = ["ENDED", "Jobs", "LogTail"]
+
+ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+"""The states in which Ray will not run the job any more."""
+
+
+class Jobs:
+    """The Jobs API at `address`; `token` is sent as a header and never logged."""
+
+    def __init__(self, address: str, token: str | None) -> None:
+        # A site's proxy cannot reach the cluster's own addresses.
+        host = urlsplit(address).hostname or ""
+        for name in ("NO_PROXY", "no_proxy"):
+            entries = [entry for entry in os.environ.get(name, "").split(",") if entry]
+            if host not in entries:
+                os.environ[name] = ",".join([*entries, host])
+        # Ray would apply every .gitignore below the working directory on top of the excludes,
+        # and so drop the checkouts in third_party/.
+        os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"
+        # Imported here: the other commands need not wait for it.
+        from ray.job_submission import JobSubmissionClient
+
+        for name in ("dashboard_sdk", "job.sdk"):
+            logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.WARNING)
+        self.address = address
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        try:
+            self._client = JobSubmissionClient(address, headers=headers)
+        except (ConnectionError, RuntimeError) as error:
+            raise CannotTell(
+                "run.jobs",
+                address,
+                f"the Jobs API did not answer: {error}",
+                "name the dashboard's address (port 8265 by default), not the cluster's own port",
+            ) from None
+
+    def submit(
+        self,
+        job_id: str,
+        entrypoint: str,
+        runtime_env: Mapping[str, Any],
+        metadata: Mapping[str, str],
+    ) -> None:
+        """Upload the working directory and submit; raises OperatorError as Ray refuses it."""
+        try:
+            self._client.submit_job(
+                entrypoint=entrypoint,
+                submission_id=job_id,
+                runtime_env=dict(runtime_env),
+                metadata=dict(metadata),
+            )
+        except (RuntimeError, ValueError) as error:
+            raise OperatorError(
+                "run.submit",
+                f"job {job_id} at {self.address}",
+                f"Ray refused the job: {error}",
+                "check runtime_env.yaml: the size of the working directory, its excludes",
+            ) from None
+
+    def state(self, job_id: str) -> tuple[str, str]:
+        """Ray's state of the job (PENDING, RUNNING, SUCCEEDED, ...) and its message.
+
+        Raises CannotTell when the API does not answer.
+        """
+        try:
+            info = self._client.get_job_info(job_id)
+        except (RuntimeError, OSError) as error:
+            raise CannotTell(
+                "run.jobs",
+                self.address,
+                f"the state of job {job_id} could not be read: {error}",
+                "check that the head node is up and reachable, then repeat the command",
+            ) from None
+        return str(info.status), info.message or ""
+
+    def stop(self, job_id: str) -> None:
+        """Ask Ray to stop the job; a job that has ended, or an API that is gone, is no error."""
+        with contextlib.suppress(RuntimeError, OSError):
+            self._client.stop_job(job_id)
+
+    def tail(self, job_id: str, log: Path, on_line: Callable[[str], None]) -> LogTail:
+        """Follow the job's log in a thread of its own, into the file `log`."""
+        return LogTail(self._client, job_id, log, on_line)
+
+
+class LogTail:
+    """Copies a job's log to a file as it grows, and hands each whole line to `on_line`."""
+
+    def __init__(self, client: Any, job_id: str, log: Path, on_line: Callable[[str], None]) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._log = log
+        self._on_line = on_line
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="job-log", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Wait until the log has ended, at most `timeout` seconds."""
+        self._thread.join(timeout)
+        self._stop.set()
+
+    def _run(self) -> None:
+        asyncio.run(self._follow())
+
+    async def _follow(self) -> None:
+        seen = 0
+        with self._log.open("ab") as file:
+            while not self._stop.is_set():
+                try:
+                    seen = await self._copy(file, seen)
+                    return
+                except Exception:
+                    # The connection broke or the job has no log yet: Ray sends the whole log
+                    # again on the next connection, of which `seen` characters are known.
+                    await asyncio.sleep(0.5)
+
+    async def _copy(self, file: Any, seen: int) -> int:
+        position = 0
+        pending = ""
+        async for chunk in self._client.tail_job_logs(self._job_id):
+            start = max(seen - position, 0)
+            position += len(chunk)
+            fresh = chunk[start:]
+            if not fresh or self._stop.is_set():
+                continue
+            seen = position
+            file.write(fresh.encode(errors="replace"))
+            file.flush()
+            *lines, pending = (pending + fresh).split("\n")
+            for line in lines:
+                self._on_line(line)
+        if pending:
+            self._on_line(pending)
+        return seen

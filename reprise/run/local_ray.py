@@ -1,0 +1,165 @@
+"""A Ray of the run's own on this machine: short temp dir, free ports, a token, known pids."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+
+from reprise.errors import CannotTell, OperatorError
+from reprise.files import write_text
+from reprise.run.processes import MARK, stop_all
+
+__all__ = ["LocalRay", "remove_leftovers", "start_local_ray"]
+
+_READY_SECONDS = 90.0
+_SESSION_FOLDER = "reprise-ray-"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRay:
+    """A running private Ray. `address` is the Jobs API's, `token_file` opens it."""
+
+    run_id: str
+    address: str
+    temp_dir: Path
+    token_file: Path
+    pid: int
+    created: float
+
+    def stop(self) -> list[int]:
+        """Stop its processes and remove its temp dir; returns pids that would not go."""
+        launcher = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.pid)
+            if abs(process.create_time() - self.created) < 1:
+                launcher.append(process)
+        left = stop_all(self.run_id, first=launcher)
+        if not left:
+            shutil.rmtree(self.temp_dir, ignore_errors=True)
+        return left
+
+
+def start_local_ray(
+    python: Path, run_id: str, slots: int, environment: Mapping[str, str], log: Path
+) -> LocalRay:
+    """Start Ray with the interpreter `python`, offering `slots` logical GPUs, and wait for it.
+
+    `environment` is inherited by every worker. Ray's own messages go to the file `log`.
+    Raises OperatorError when Ray ends during its start, CannotTell when it does not answer.
+    """
+    # Ray appends up to 70 characters for its sockets, whose paths are limited to 107 bytes.
+    temp_dir = Path(tempfile.mkdtemp(prefix=_SESSION_FOLDER, dir=_short_root()))
+    token_file = temp_dir / "token"
+    write_text(token_file, secrets.token_hex(32), mode=0o600)
+    dashboard = _free_port()
+    variables = {
+        **os.environ,
+        **environment,
+        MARK: run_id,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token_file),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
+        # Ray lowers its workers' priority by default: on a busy machine they would starve.
+        "RAY_worker_niceness": "0",
+        # Ray would start one idle Python per logical CPU: each is CPU time taken from start-up.
+        "RAY_enable_worker_prestart": "0",
+        "RAY_prestart_worker_first_driver": "0",
+    }
+    command = [
+        *(str(python.parent / "ray"), "start", "--head", "--block"),
+        *("--node-ip-address", "127.0.0.1", "--port", str(_free_port())),
+        *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(dashboard)),
+        *("--num-cpus", "16", "--num-gpus", str(slots)),
+        *("--object-store-memory", str(512 * 2**20)),
+        *("--ray-client-server-port", str(_free_port())),
+        *("--dashboard-agent-listen-port", str(_free_port())),
+        *("--temp-dir", str(temp_dir / "r"), "--disable-usage-stats"),
+    ]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=temp_dir,
+        )
+    ray = LocalRay(
+        run_id=run_id,
+        address=f"http://127.0.0.1:{dashboard}",
+        temp_dir=temp_dir,
+        token_file=token_file,
+        pid=process.pid,
+        created=psutil.Process(process.pid).create_time(),
+    )
+    try:
+        _wait_ready(ray, process, log)
+    except BaseException:
+        ray.stop()
+        raise
+    return ray
+
+
+def _wait_ready(ray: LocalRay, process: subprocess.Popen[bytes], log: Path) -> None:
+    headers = {"Authorization": f"Bearer {ray.token_file.read_text()}"}
+    deadline = time.monotonic() + _READY_SECONDS
+    # trust_env would send 127.0.0.1 through a site's proxy.
+    with httpx.Client(trust_env=False, headers=headers, timeout=5.0) as client:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                tail = log.read_text(errors="replace").strip().splitlines()[-5:]
+                raise OperatorError(
+                    "run.ray",
+                    str(log),
+                    f"Ray ended during its start (exit code {process.returncode}): "
+                    + " | ".join(tail),
+                    "read the log named here; then repeat the command",
+                )
+            with contextlib.suppress(httpx.HTTPError):
+                if client.get(f"{ray.address}/api/jobs/").status_code == 200:
+                    return
+            time.sleep(0.2)
+    raise CannotTell(
+        "run.ray",
+        str(log),
+        f"Ray's Jobs API did not answer within {_READY_SECONDS:.0f} s on {ray.address}",
+        "read the log named here; on a loaded machine repeat the command",
+    )
+
+
+def _short_root() -> str:
+    """A writable folder with a short path: the system's temp dir unless that is long."""
+    root = tempfile.gettempdir()
+    return root if len(root) <= 20 else "/tmp"  # noqa: S108
+
+
+def _free_port() -> int:
+    """A TCP port on the loopback that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def remove_leftovers(run_id: str, temp_dir: Path) -> list[int]:
+    """Stop what an interrupted run left behind; returns pids that would not go.
+
+    Only processes that carry `run_id` are touched, and only a folder of our own naming.
+    """
+    left = stop_all(run_id)
+    if not left and temp_dir.name.startswith(_SESSION_FOLDER):
+        shutil.rmtree(temp_dir, ignore_errors=True)
+    return left

@@ -1,0 +1,70 @@
+"""Processes that a run started: found by the run's own mark, stopped one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+__all__ = ["MARK", "alive", "marked", "stop_all"]
+
+MARK = "REPRISE_RUN_ID"
+"""Environment variable that every process of a run inherits."""
+
+
+def marked(run_id: str) -> list[psutil.Process]:
+    """This user's processes that carry `run_id`, whoever their parent is now."""
+    wanted = f"{MARK}={run_id}".encode()
+    found = []
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        # A process can end, or belong to another user, between the listing and the reading.
+        with contextlib.suppress(OSError):
+            if wanted in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                found.append(process)
+    return found
+
+
+def alive(pid: int, created: float) -> bool:
+    """Whether the process `pid` that started at `created` (epoch seconds) still runs.
+
+    The start time tells a recycled pid from the recorded process.
+    """
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - created) < 1 and (
+            process.status() != psutil.STATUS_ZOMBIE
+        )
+    except psutil.Error:
+        return False
+
+
+def stop_all(run_id: str, grace: float = 10.0, first: Iterable[psutil.Process] = ()) -> list[int]:
+    """Stop every process marked with `run_id`: politely, then by force after `grace` seconds.
+
+    `first` are asked before all others (Ray's own launcher, which stops its children in order).
+    Returns the pids that are still there afterwards: an empty list is the proof that none is.
+    """
+    _signal(first, signal.SIGTERM)
+    psutil.wait_procs(list(first), timeout=grace)
+    remaining = marked(run_id)
+    _signal(remaining, signal.SIGTERM)
+    psutil.wait_procs(remaining, timeout=min(grace, 3.0))
+    deadline = time.monotonic() + grace
+    # Ray restarts nothing once its launcher is gone, but workers may still be forking.
+    while (remaining := marked(run_id)) and time.monotonic() < deadline:
+        _signal(remaining, signal.SIGKILL)
+        psutil.wait_procs(remaining, timeout=2.0)
+    return [process.pid for process in remaining]
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)

@@ -1,0 +1,56 @@
+"""Does a job still get anywhere? What counts as progress, and for how long none may come."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+__all__ = ["ProgressWatch", "StepLine"]
+
+_VARIABLE = re.compile(r"0x[0-9a-f]+|\d+|\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True, slots=True)
+class StepLine:
+    """One step of training as it is shown to the operator."""
+
+    step: int
+    seconds: float | None
+    reward: float | None
+    validation: float | None
+
+
+@dataclass(slots=True)
+class ProgressWatch:
+    """Tells a job that works from one that only repeats itself.
+
+    Progress is a metrics record, or a log line of a kind not seen before: a process that waits
+    for ever often goes on printing the same warning with another time in it. Times are seconds
+    of a monotonic clock, given by the caller.
+    """
+
+    limit: float
+    started: float
+    last: float = field(init=False)
+    _kinds: set[int] = field(default_factory=set)
+    _records: int = 0
+
+    def __post_init__(self) -> None:
+        self.last = self.started
+
+    def line(self, text: str, now: float) -> None:
+        """Take note of one log line."""
+        kind = hash(_VARIABLE.sub("#", text))
+        if kind not in self._kinds:
+            self._kinds.add(kind)
+            self.last = now
+
+    def records(self, count: int, now: float) -> None:
+        """Take note of how many metrics records there are."""
+        if count > self._records:
+            self._records = count
+            self.last = now
+
+    def stalled(self, now: float) -> bool:
+        """Whether nothing new came for `limit` seconds."""
+        return now - self.last > self.limit

@@ -1,0 +1,1 @@
+"""The room that finds the cause of a failure in logs."""

@@ -1,0 +1,45 @@
+import os
+import subprocess
+import sys
+
+import psutil
+
+from reprise.run.processes import MARK, alive, marked, stop_all
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
+# Ignores the polite signal, and has a child of its own that outlives it.
+STUBBORN = (
+    "import signal, subprocess, sys, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    f"subprocess.Popen({SLEEPER!r}, start_new_session=True)\n"
+    "print('up', flush=True)\n"
+    "time.sleep(60)\n"
+)
+
+
+def test_only_processes_that_carry_the_mark_are_stopped() -> None:
+    mine = subprocess.Popen(
+        [sys.executable, "-c", STUBBORN],
+        env={**os.environ, MARK: "run-a"},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    other = subprocess.Popen(SLEEPER, env={**os.environ, MARK: "run-ab"})
+    try:
+        assert mine.stdout is not None and mine.stdout.readline() == b"up\n"
+        assert len(marked("run-a")) == 2
+        assert stop_all("run-a", grace=1.0) == []
+        assert not psutil.pid_exists(mine.pid)
+        assert marked("run-a") == []
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+        mine.kill()
+
+
+def test_a_recycled_pid_is_not_the_recorded_process() -> None:
+    me = psutil.Process()
+    assert alive(me.pid, me.create_time())
+    assert not alive(me.pid, me.create_time() - 100)
+    assert not alive(2**22 + 1, 0)
