@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from reprise.data.parquet import write_rows
 from reprise.errors import OperatorError
-from reprise.files import sha256_file, writing
+from reprise.files import sha256_file
 
-__all__ = ["DATA_SOURCE", "SCHEMA", "ToyData", "write_toy"]
+__all__ = ["DATA_SOURCE", "PROBLEMS", "ToyData", "write_toy"]
 
 DATA_SOURCE = "reprise/arithmetic"
-
-# The five fields that verl's RLHFDataset and reward loop read (docs/preparation/prepare_data.rst
-# of verl). The order of the struct's fields is part of the file's bytes.
-SCHEMA = pa.schema(
-    [
-        ("data_source", pa.string()),
-        ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        ("ability", pa.string()),
-        ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
-        ("extra_info", pa.struct([("split", pa.string()), ("index", pa.int64())])),
-    ]
-)
 
 # A two-digit number plus a one-digit number: no problem is another one with its terms swapped,
 # so a split by rows is a split by problems.
@@ -68,8 +55,8 @@ def write_toy(folder: Path, seed: int, val_rows: int = 256) -> ToyData:
     random.Random(seed).shuffle(problems)  # noqa: S311 - a reproducible order, not a secret
     folder.mkdir(parents=True, exist_ok=True)
     train, val = folder / "train.parquet", folder / "val.parquet"
-    _write(train, problems[val_rows:], "train")
-    _write(val, problems[:val_rows], "test")
+    write_rows(train, _rows(problems[val_rows:], "train"))
+    write_rows(val, _rows(problems[:val_rows], "test"))
     return ToyData(
         train=train,
         val=val,
@@ -80,32 +67,13 @@ def write_toy(folder: Path, seed: int, val_rows: int = 256) -> ToyData:
     )
 
 
-def _row(index: int, problem: tuple[int, int], split: str) -> dict[str, Any]:
-    first, second = problem
-    return {
-        "data_source": DATA_SOURCE,
-        "prompt": [{"role": "user", "content": f"{first}+{second}=?"}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": str(first + second)},
-        "extra_info": {"split": split, "index": index},
-    }
-
-
-def _write(path: Path, problems: list[tuple[int, int]], split: str) -> None:
-    rows = [_row(index, problem, split) for index, problem in enumerate(problems)]
-    table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    with writing(path) as file:
-        # Every setting that shapes the bytes is named, and no schema is stored beside parquet's
-        # own: a reader that trusts such metadata over the columns can disagree with one that
-        # does not.
-        pq.write_table(
-            table,
-            file,
-            version="2.6",
-            compression="none",
-            use_dictionary=False,
-            write_statistics=True,
-            data_page_version="1.0",
-            row_group_size=len(rows),
-            store_schema=False,
-        )
+def _rows(problems: list[tuple[int, int]], split: str) -> Iterator[dict[str, Any]]:
+    """The problems as rows of verl's five fields."""
+    for index, (first, second) in enumerate(problems):
+        yield {
+            "data_source": DATA_SOURCE,
+            "prompt": [{"role": "user", "content": f"{first}+{second}=?"}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": str(first + second)},
+            "extra_info": {"split": split, "index": index},
+        }
