@@ -1,0 +1,42 @@
+"""How two curves differ: a lag, or a step from which they part."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reprise.metrics.table import FloatArray, IntArray
+
+__all__ = ["lag", "parting"]
+
+
+def lag(run: FloatArray, reference: FloatArray, noise: float) -> int | None:
+    """Steps by which `run` trails `reference` (both shape (n,), same steps); None if no lag fits.
+
+    `noise` = standard deviation of one step's difference. A lag fits when the curves differ
+    clearly as they stand and no longer once `run` is moved; at most 15 % of n are tried.
+    """
+    count = len(run)
+    if count < 12 or not noise > 0:
+        return None
+
+    def score(shift: int) -> tuple[float, float]:
+        rest = run[shift:] - reference[: count - shift]
+        return float(np.sqrt(np.mean(rest**2))), float(rest.mean() / noise * np.sqrt(len(rest)))
+
+    best = min(range(count * 15 // 100 + 1), key=lambda shift: score(shift)[0])
+    spread, drift = score(best)
+    if best and abs(score(0)[1]) > 3 and abs(drift) < 2 and spread < 1.25 * noise:
+        return best
+    return None
+
+
+def parting(run: FloatArray, reference: FloatArray, steps: IntArray) -> int:
+    """The step from which `run` leaves `reference`: the best hinge through their difference."""
+    difference = run - reference
+
+    def misfit(start: int) -> float:
+        hinge = np.maximum(np.arange(len(run)) - start, 0).astype(np.float64)
+        slope = float(hinge @ difference / max(float(hinge @ hinge), 1e-12))
+        return float(((difference - slope * hinge) ** 2).sum())
+
+    return int(steps[min(range(max(len(run) - 2, 1)), key=misfit)])

@@ -1,0 +1,132 @@
+"""Is the run whole, and are its numbers numbers?"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reprise.curves.result import CheckResult, note
+from reprise.findings import State
+from reprise.metrics import MetricTable, spans
+
+__all__ = ["Event", "collapse_events", "complete", "finite"]
+
+# What a training step cannot do without: a NaN there ends the experiment even if it happens once.
+_VITAL = ("actor/grad_norm", "actor/loss", "actor/pg_loss", "critic/rewards/mean")
+_ALL_CLIPPED = 0.99
+
+
+def complete(table: MetricTable, metric: str, expected: int) -> CheckResult:
+    """Whether `metric` stands at every step 1..expected after attempts are merged."""
+    numbers = {"expected": expected, "present": 0, "missing": expected}
+    series = table.series(metric)
+    if not len(series):
+        near = difflib.get_close_matches(metric, table.names, n=3, cutoff=0.4)
+        text = f"the run has no {metric}" + (f"; nearest: {', '.join(near)}" if near else "")
+        fix = "compare a run of the same recipe, or name its metric in reference.toml"
+        return CheckResult("complete", State.UNKNOWN, table.run, text, fix, numbers)
+    steps = np.arange(1, expected + 1)
+    if series.looks_sampled:
+        inside = (steps >= series.steps[0]) & (steps <= series.steps[-1])
+        numbers |= {"present": len(series), "missing": int((~inside).sum())}
+        text = f"looks sampled: {len(series)} rows stand for steps {spans([*steps[inside]])}"
+        fix = "export the whole history, or use the run's own metrics file"
+        return CheckResult("complete", State.UNKNOWN, f"{metric}@1-{expected}", text, fix, numbers)
+    missing = np.setdiff1d(steps, series.steps)
+    numbers |= {"present": expected - len(missing), "missing": len(missing)}
+    if not len(missing):
+        text = f"all {expected} steps, none missing"
+        return CheckResult("complete", State.PASSED, metric, text, "", numbers)
+    text = f"{len(missing)} of {expected} steps are missing: {spans(missing.tolist())}"
+    fix = "resume the run, or add the metrics file of the attempt that holds them"
+    where = f"{metric}@{missing[0]}"
+    return CheckResult("complete", State.UNKNOWN, where, text, fix, numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that went wrong at a step; several tell what came first."""
+
+    step: int
+    metric: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.what} at step {self.step}"
+
+
+def collapse_events(table: MetricTable, reward: str) -> list[Event]:
+    """What broke and in which order: first NaN or Inf of each metric, reward collapse, clipping.
+
+    A metric without any finite value is unused and gives no event.
+    """
+    events = []
+    for name in table.names:
+        series = table.series(name)
+        bad = ~np.isfinite(series.values)
+        if bad.any() and not bad.all():
+            first = int(series.steps[bad][0])
+            events.append(Event(first, name, "is NaN or Inf"))
+    events += _fall(table, reward)
+    clip = table.series("response_length/clip_ratio").finite()
+    if len(clip) and clip.values[0] < _ALL_CLIPPED <= clip.values[-1]:
+        start = _start_of_tail(clip.values >= _ALL_CLIPPED)
+        text = "reaches 1.0 and stays (every answer runs into the length limit)"
+        events.append(Event(int(clip.steps[start]), clip.metric, text))
+    return sorted(events, key=lambda event: (event.step, not event.what.startswith("is")))
+
+
+def _fall(table: MetricTable, reward: str) -> list[Event]:
+    """A fall of the reward to its lowest value, flat from there to the end (3 steps or more)."""
+    series = table.series(reward).finite()
+    if len(series) < 6:
+        return []
+    start = _start_of_tail(series.values <= series.values.min() + 1e-12)
+    if start == 0 or len(series) - start < 3:
+        return []
+    return [Event(int(series.steps[start]), reward, "falls to its floor and stays")]
+
+
+def _start_of_tail(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+    """Index from which `mask` (shape (n,)) is true to the end; n when its last item is false."""
+    false = np.flatnonzero(~mask)
+    return int(false[-1]) + 1 if len(false) else 0
+
+
+def finite(table: MetricTable, judged: tuple[str, ...]) -> CheckResult:
+    """Whether numbers stayed numbers; on failure the message tells the order of events."""
+    events = collapse_events(table, judged[0])
+    unused: list[str] = []
+    lone: list[str] = []
+    broken: list[str] = []
+    for name in table.names:
+        series = table.series(name)
+        bad = ~np.isfinite(series.values)
+        if len(series) and bad.all():
+            unused.append(name)
+        elif bad.any():
+            serious = name in judged or name in _VITAL or bad.sum() > 2
+            (broken if serious else lone).append(name)
+    numbers: dict[str, Any] = {"broken": broken, "isolated": lone, "never_finite": unused}
+    notes = [note("finite", name, "never holds a finite value: taken as unused") for name in unused]
+    notes += [note("finite", name, "holds an isolated NaN or Inf") for name in lone]
+    if [name for name in judged if name in unused]:
+        text = f"{', '.join(name for name in judged if name in unused)}: no finite value at all"
+        fix = "check the reward function and the rollout's log-probabilities"
+        return CheckResult(
+            "finite", State.FAILED, judged[0], text, fix, numbers, notes=tuple(notes)
+        )
+    if not broken:
+        text = f"no NaN or Inf in {len(table.names) - len(unused) - len(lone)} metrics"
+        return CheckResult("finite", State.PASSED, table.run, text, "", numbers, notes=tuple(notes))
+    first = events[0]
+    order = "; then ".join(str(event) for event in events[:6])
+    numbers["events"] = [[event.step, event.metric, event.what] for event in events]
+    numbers["last_good_step"] = first.step - 1
+    text = f"{order}; last good step {first.step - 1}"
+    fix = f"look into step {first.step}; resume from a checkpoint at or before {first.step - 1}"
+    where = f"{first.metric}@{first.step}"
+    return CheckResult("finite", State.FAILED, where, text, fix, numbers, notes=tuple(notes))
