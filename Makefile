@@ -1,0 +1,59 @@
+# Front door: every target wraps `reprise` or a script; bare `make` prints what there is.
+# Targets that take variables read them from the environment, as "$$NAME": a value never becomes
+# text of a recipe, neither for make (hence `value`) nor for the shell.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+VARIABLES := MODEL HOSTFILE SEED STEPS RUN ALGO ARCH SCRIPT CONTAINER MIRROR BUNDLE
+$(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
+
+REPRISE := .venv/bin/reprise
+OPERATOR := scripts/venv.sh operator
+DEV := scripts/venv.sh dev
+REHEARSAL := scripts/venv.sh rehearsal
+
+##@ Set-up (each target below does its own)
+.PHONY: env env-rehearsal
+env: ## Make or repair the operator's environment (.venv)
+	@$(OPERATOR)
+
+env-rehearsal: ## Make or repair the rehearsal's environment (.venv-rehearsal: torch, vLLM, verl, Ray)
+	@$(REHEARSAL)
+
+##@ Run
+.PHONY: reproduce
+reproduce: ## From pinned inputs to a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RUN=folder]
+	@$(OPERATOR)
+	@if [ -z "$$RUN" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then $(REHEARSAL); fi
+	@$(REPRISE) reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
+
+##@ Work on the project
+.PHONY: test test-fast test-full lint docs lock-requirements
+test: ## All tests that CI runs: fast ones, then the real three-step run
+	@$(DEV)
+	@$(REHEARSAL)
+	@.venv/bin/python -m pytest -m 'not full and not regression'
+
+test-fast: ## The tests that need no rehearsal environment
+	@$(DEV)
+	@.venv/bin/python -m pytest
+
+test-full: ## Also what is too long for CI
+	@$(DEV)
+	@$(REHEARSAL)
+	@.venv/bin/python -m pytest -m 'not regression'
+
+lint: ## ruff, mypy, shellcheck, hadolint
+	@$(DEV)
+	@scripts/lint.sh
+
+docs: ## Write docs/cli.md from the commands' own help
+	@$(DEV)
+	@.venv/bin/python scripts/cli_reference.py
+
+lock-requirements: ## Rewrite requirements/*.txt from *.in (needs uv and an index)
+	@$(DEV)
+	@.venv/bin/python scripts/lock_requirements.py
+
+help: ## This list
+	@awk -f scripts/help.awk $(MAKEFILE_LIST)

@@ -1,0 +1,158 @@
+"""Progress of long work: bars on a terminal, plain lines with the time anywhere else.
+
+Everything goes to standard error, so that standard output stays a command's own.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+__all__ = ["PLAIN_INTERVAL", "Display", "Task", "task"]
+
+# Seconds between two plain lines of one task: often enough to see life, seldom enough for a log.
+PLAIN_INTERVAL = 15.0
+
+
+class Task:
+    """One piece of long work, as its caller sees it. Made by `Display.task`."""
+
+    def __init__(self, display: Display, title: str, total: float | None, unit: str) -> None:
+        self.title = title
+        self.total = total
+        self.unit = unit
+        self.done = 0.0
+        self.detail = ""
+        self._display = display
+        self._bar: TaskID | None = display.add_bar(title, total)
+        self._last = time.monotonic()
+        self._ended = False
+        if self._bar is None:
+            display.line(title)
+
+    def update(self, done: float, detail: str = "", total: float | None = None) -> None:
+        """Say that `done` of the total is done (in `unit`); `detail` is shown after it."""
+        self.done, self.detail = done, detail
+        if total is not None:
+            self.total = total
+        if self._bar is not None:
+            self._display.move_bar(self._bar, done, self.total, detail)
+        elif time.monotonic() - self._last >= self._display.interval:
+            self._last = time.monotonic()
+            self._display.line(self._text())
+
+    def advance(self, amount: float = 1, detail: str = "") -> None:
+        """Say that `amount` more is done."""
+        self.update(self.done + amount, detail or self.detail)
+
+    def end(self, note: str = "done") -> None:
+        """Close the task with a last line; a second call does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._bar is not None:
+            self._display.drop_bar(self._bar)
+        self._display.line(f"{self.title}: {note}")
+
+    def _text(self) -> str:
+        amount = f"{self.done:g}" if self.total is None else f"{self.done:g}/{self.total:g}"
+        return " ".join(filter(None, [f"{self.title}: {amount}", self.unit, self.detail]))
+
+
+class Display:
+    """Shows any number of tasks at once; a context manager.
+
+    `plain` forces lines; by default they are used whenever standard error is no terminal.
+    `interval` is the least time between two plain lines of a task, in seconds.
+    """
+
+    def __init__(self, plain: bool | None = None, interval: float = PLAIN_INTERVAL) -> None:
+        self.interval = interval
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        if plain is None:
+            plain = not self._console.is_terminal
+        self._progress = None if plain else self._bars()
+
+    def _bars(self) -> Progress:
+        return Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}", markup=False),
+            console=self._console,
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        """Start drawing."""
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop drawing; what was printed as lines stays."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    def task(self, title: str, total: float | None = None, unit: str = "") -> Task:
+        """Begin a task of `total` units; without a total only the amount done is shown."""
+        return Task(self, title, total, unit)
+
+    def line(self, text: str) -> None:
+        """Print one line with the time of day, above any bars."""
+        if self._progress is not None:
+            self._progress.console.print(text, markup=False)
+        else:
+            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+            sys.stderr.flush()
+
+    def add_bar(self, title: str, total: float | None) -> TaskID | None:
+        """A bar for a task, or None where there are no bars."""
+        if self._progress is None:
+            return None
+        return self._progress.add_task(title, total=total, detail="")
+
+    def move_bar(self, bar: TaskID, done: float, total: float | None, detail: str) -> None:
+        """Set a bar to `done` of `total`."""
+        if self._progress is not None:
+            self._progress.update(bar, completed=done, total=total, detail=detail)
+
+    def drop_bar(self, bar: TaskID) -> None:
+        """Remove a bar."""
+        if self._progress is not None:
+            self._progress.remove_task(bar)
+
+
+@contextmanager
+def task(title: str, total: float | None = None, unit: str = "") -> Iterator[Task]:
+    """Show one task for as long as the block runs, and say whether it ended well."""
+    with Display() as display:
+        shown = display.task(title, total, unit)
+        try:
+            yield shown
+        except BaseException:
+            shown.end("not finished")
+            raise
+        shown.end()
