@@ -21,6 +21,9 @@ __all__ = ["resolution", "reward_windows", "split", "validation"]
 
 # A shortfall under this share of the reference's gain is never evidence, however tight the seeds.
 _MATERIAL_SHARE = 0.05
+# Unless the reference states a margin: seeing three quarters of the gain nine times in ten means
+# seeing an actor that does not learn at all, which loses the whole gain, almost surely.
+_MARGIN_SHARE = 0.75
 # With one reference run only a loss of this share of its gain, beyond step noise, is evidence.
 _GROSS_SHARE = 1 / 3
 _GROSS_LEVEL = 0.01
@@ -234,7 +237,7 @@ def resolution(table: MetricTable, reference: Reference, steps: int) -> CheckRes
     compared = _compare(table, reference, steps)
     limits = bounds(compared.seeds, ALPHA["reward"])
     smallest = float(limits.smallest[-1])
-    margin = spec.margin if spec.margin is not None else compared.gain / 2
+    margin = spec.margin if spec.margin is not None else _MARGIN_SHARE * compared.gain
     numbers = {"smallest": smallest, "margin": margin, "reference_gain": compared.gain}
     first, last = compared.windows[-1]
     seen = f"over steps {first}-{last} it sees a loss of {number(smallest)} nine times in ten"

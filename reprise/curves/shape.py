@@ -23,7 +23,7 @@ def lag(run: FloatArray, reference: FloatArray, noise: float) -> int | None:
         rest = run[shift:] - reference[: count - shift]
         return float(np.sqrt(np.mean(rest**2))), float(rest.mean() / noise * np.sqrt(len(rest)))
 
-    best = min(range(count * 15 // 100 + 1), key=lambda shift: score(shift)[0])
+    best = min(range(count * 15 // 100 + 1), key=lambda shift: abs(score(shift)[1]))
     spread, drift = score(best)
     if best and abs(score(0)[1]) > 3 and abs(drift) < 2 and spread < 1.25 * noise:
         return best

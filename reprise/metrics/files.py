@@ -35,7 +35,7 @@ def read_run(path: Path) -> MetricTable:
     when it begins with a brace); `.gz` may follow. Raises OperatorError when there is nothing
     to read; OSError as the file system gives it.
     """
-    rows = Rows(run=path.name if path.is_dir() else str(path))
+    rows = Rows(run=path.name if path.is_dir() else f"{path.absolute().parent.name}/{path.name}")
     for number, file in _sources(path):
         rows.new_attempt(number)
         _read_file(file, rows)
