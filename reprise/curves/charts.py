@@ -106,7 +106,7 @@ def _panel(
     records += _records(own, _RUN, _RUN)
     scale = _scale(metric, [record["value"] for record in records])
     x = alt.X("step:Q", title="step", axis=alt.Axis(tickMinStep=1))
-    y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, format="~g"))
+    y = alt.Y("value:Q", title=None, scale=scale, axis=alt.Axis(tickCount=5, format=".3~g"))
     base = alt.Chart(alt.InlineData(values=records)).encode(
         x=x, y=y, color=_colour(), detail="run:N"
     )
@@ -147,13 +147,8 @@ def _band(seeds: list[Series], scale: alt.Scale) -> list[alt.Chart]:
 
 def _colour() -> alt.Color:
     scale = alt.Scale(domain=list(_COLOURS), range=list(_COLOURS.values()))
-    return alt.Color(
-        "kind:N",
-        scale=scale,
-        legend=alt.Legend(
-            title=None, orient="top-right", direction="horizontal", offset=-22, symbolOpacity=1
-        ),
-    )
+    legend = alt.Legend(title=None, orient="top", symbolType="stroke", symbolOpacity=1, offset=4)
+    return alt.Color("kind:N", scale=scale, legend=legend)
 
 
 def _scale(metric: str, values: list[float]) -> alt.Scale:
