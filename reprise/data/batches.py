@@ -31,7 +31,8 @@ class Batch:
     """Some rows: messages flattened (`offsets` bounds each row's), answers, sources, suspects.
 
     `numbers` holds the 1-based number of each row (of its line in a JSON lines file), `offsets`
-    one entry more. `suspects` flags the rows that may have a fault.
+    one entry more. `suspects` flags the rows that may have a fault (blank messages apart, which the
+    scan adds: it knows them by their key).
     """
 
     numbers: npt.NDArray[np.int64]
@@ -212,10 +213,10 @@ def _clean_prompts(
     roles: Column,
     texts: Column,
 ) -> Mask:
-    """Prompts whose messages all have a known role and some text, and that end with no answer."""
+    """Prompts whose messages all have a known role and a content, and that end with no answer."""
     role = pc.index_in(roles, value_set=pa.array(ROLES))
     good = _flags(role.is_valid()) & _flags(messages.is_valid())
-    good &= _flags(pc.match_substring_regex(texts, r"\S"))
+    good &= _flags(texts.is_valid())
     bad_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(~good)])
     has_none_bad = bad_before[offsets[1:]] == bad_before[offsets[:-1]]
     filled = np.diff(offsets) > 0

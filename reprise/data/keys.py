@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Sequence
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,20 @@ import pyarrow as pa
 
 from reprise.data.arrow import Column, pc
 
-__all__ = ["KeyMemo", "Keys", "canonical", "combine", "prompt_keys", "text_key"]
+__all__ = [
+    "Keys",
+    "Prompts",
+    "TextMemo",
+    "Texts",
+    "canonical",
+    "combine",
+    "measure_prompts",
+    "text_key",
+]
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
+Counts: TypeAlias = npt.NDArray[np.int64]
+_Number = TypeVar("_Number", np.uint64, np.int64)
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, made odd
 _MEMO_TEXTS = 32_768
@@ -39,37 +50,54 @@ def text_key(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
-class KeyMemo:
-    """Keys of whole string columns; remembers the first texts, so that repeats cost no hashing.
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """One entry a text of a column: its key and its length in characters (0 for null)."""
+
+    keys: Keys
+    chars: Counts
+
+
+_BLANK = np.uint64(text_key(""))
+
+
+class TextMemo:
+    """Keys and lengths of string columns; remembers the first texts, so that repeats cost little.
 
     Memory is bounded: at most 32,768 texts of 32 MiB in all are remembered.
     """
 
     def __init__(self) -> None:
         self._texts: Column = pa.array([], pa.string())
-        self._keys: Keys = np.empty(0, np.uint64)
+        self._known = Texts(np.empty(0, np.uint64), np.empty(0, np.int64))
 
-    def keys(self, column: Column) -> Keys:
-        """One key a row; null has the key of the empty text."""
+    def measure(self, column: Column) -> Texts:
+        """The key and length of each text of `column`; null counts as the empty text."""
         column = column.fill_null("")
         place = pc.index_in(column, value_set=self._texts)
         known = place.is_valid().to_numpy(zero_copy_only=False)
-        result = np.empty(len(column), np.uint64)
-        result[known] = self._keys[place.drop_null().to_numpy()]
+        where = place.drop_null().to_numpy()
+        keys, chars = np.empty(len(column), np.uint64), np.empty(len(column), np.int64)
+        keys[known], chars[known] = self._known.keys[where], self._known.chars[where]
         if not known.all():
-            result[~known] = self._learn(column.filter(pc.is_null(place)))
-        return result
+            new = self._learn(column.filter(pc.is_null(place)))
+            keys[~known], chars[~known] = new.keys, new.chars
+        return Texts(keys, chars)
 
-    def _learn(self, column: Column) -> Keys:
+    def _learn(self, column: Column) -> Texts:
         encoded = column.dictionary_encode()
         texts = encoded.dictionary
         keys = np.fromiter(map(text_key, texts.to_pylist()), np.uint64, len(texts))
+        chars = pc.utf8_length(texts).to_numpy().astype(np.int64)
         room = _MEMO_TEXTS - len(self._texts)
         if room > 0 and self._texts.nbytes + texts.nbytes <= _MEMO_BYTES:
             self._texts = pa.concat_arrays([self._texts, texts.slice(0, room)])
-            self._keys = np.concatenate([self._keys, keys[:room]])
-        places: npt.NDArray[np.int32] = encoded.indices.to_numpy()
-        return keys[places]
+            self._known = Texts(
+                np.concatenate([self._known.keys, keys[:room]]),
+                np.concatenate([self._known.chars, chars[:room]]),
+            )
+        places: Counts = encoded.indices.to_numpy()
+        return Texts(keys[places], chars[places])
 
 
 def combine(first: Keys, second: Keys) -> Keys:
@@ -78,18 +106,35 @@ def combine(first: Keys, second: Keys) -> Keys:
     return (mixed + second) * _ODD
 
 
-def prompt_keys(
-    memo: KeyMemo, offsets: Sequence[int] | npt.NDArray[np.int64], roles: Column, texts: Column
-) -> Keys:
-    """One key a prompt from its messages' roles and contents.
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """One entry a prompt: its key, the characters of its contents, whether a message is blank."""
+
+    keys: Keys
+    chars: Counts
+    blank: npt.NDArray[np.bool_]
+
+
+def measure_prompts(memo: TextMemo, offsets: Counts, roles: Column, texts: Column) -> Prompts:
+    """Measure prompts by their messages' roles and contents.
 
     `offsets` has one entry more than there are prompts: messages offsets[i] to offsets[i+1] belong
     to prompt i. A prompt without messages has key 0.
     """
-    bounds = np.asarray(offsets, np.int64)
-    messages = combine(memo.keys(roles), memo.keys(texts))
-    start = np.repeat(bounds[:-1], np.diff(bounds))
-    place = (np.arange(len(messages)) - start + 1).astype(np.uint64)
-    placed = combine(messages, place)
-    sums: Keys = np.concatenate([np.zeros(1, np.uint64), np.cumsum(placed, dtype=np.uint64)])
-    return sums[bounds[1:]] - sums[bounds[:-1]]
+    role, text = memo.measure(roles), memo.measure(texts)
+    first = np.repeat(offsets[:-1], np.diff(offsets))
+    place = (np.arange(len(first)) - first + 1).astype(np.uint64)
+    placed = combine(combine(role.keys, text.keys), place)
+    return Prompts(
+        _sums(placed, offsets),
+        _sums(text.chars, offsets),
+        _sums((text.keys == _BLANK).astype(np.int64), offsets) > 0,
+    )
+
+
+def _sums(values: npt.NDArray[_Number], offsets: Counts) -> npt.NDArray[_Number]:
+    """The sum of each prompt's messages (modulo 2^64)."""
+    ends = np.zeros(len(values) + 1, values.dtype)
+    np.cumsum(values, out=ends[1:])
+    sums: npt.NDArray[_Number] = ends[offsets[1:]] - ends[offsets[:-1]]
+    return sums

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from reprise.data.arrow import Column, pc
 from reprise.data.batches import Batch
-from reprise.data.keys import KeyMemo, Keys, combine, prompt_keys
+from reprise.data.keys import Keys, TextMemo, combine, measure_prompts
 from reprise.data.parquet import FIELDS
 from reprise.data.reading import BadLine, Source
 from reprise.data.rows import Fault, row_faults
@@ -112,12 +112,12 @@ def scan_file(
     """
     scan = FileScan(source)
     parts = _Parts()
-    memos = (KeyMemo(), KeyMemo())
+    memos = (TextMemo(), TextMemo(), TextMemo())
     for batch, table, bad in source.batches(prompt_key):
         scan.bad_lines.extend(bad)
+        _measure(parts, batch, memos)
         _judge_rows(scan, batch, prompt_key, custom_reward)
         _count(scan, batch, table, prompt_key)
-        _measure(parts, batch, memos)
         scan.rows += len(batch.numbers)
         if progress is not None:
             progress(len(batch.numbers))
@@ -200,13 +200,13 @@ def _null_fields(column: Column, path: str) -> list[tuple[str, int]]:
     return found
 
 
-def _measure(parts: _Parts, batch: Batch, memos: tuple[KeyMemo, KeyMemo]) -> None:
-    prompts, answers = memos
-    keys = prompt_keys(prompts, batch.offsets, batch.roles, batch.texts)
-    parts.keys[0].append(keys)
-    parts.keys[1].append(combine(keys, answers.keys(batch.answers)))
-    parts.keys[2].append(answers.keys(batch.indices))
-    lengths = pc.utf8_length(batch.texts).fill_null(0).to_numpy()
-    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-    parts.chars.append((sums[batch.offsets[1:]] - sums[batch.offsets[:-1]]).astype(np.int32))
+def _measure(parts: _Parts, batch: Batch, memos: tuple[TextMemo, TextMemo, TextMemo]) -> None:
+    """Keep the keys and lengths of a batch, and suspect the rows with a blank message."""
+    texts, answers, indices = memos
+    prompts = measure_prompts(texts, batch.offsets, batch.roles, batch.texts)
+    batch.suspects |= prompts.blank
+    parts.keys[0].append(prompts.keys)
+    parts.keys[1].append(combine(prompts.keys, answers.measure(batch.answers).keys))
+    parts.keys[2].append(indices.measure(batch.indices).keys)
+    parts.chars.append(prompts.chars.astype(np.int32))
     parts.numbers.append(batch.numbers)

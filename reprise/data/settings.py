@@ -1,0 +1,127 @@
+"""The numbers of a recipe that decide what becomes of a data file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reprise.errors import OperatorError
+
+__all__ = ["Settings", "read_overrides"]
+
+# Field of Settings: the key of verl's ppo_trainer config (220e903).
+_KEYS = {
+    "prompt_key": "data.prompt_key",
+    "train_files": "data.train_files",
+    "val_files": "data.val_files",
+    "train_batch_size": "data.train_batch_size",
+    "train_max_samples": "data.train_max_samples",
+    "val_max_samples": "data.val_max_samples",
+    "max_prompt_length": "data.max_prompt_length",
+    "filter_overlong": "data.filter_overlong_prompts",
+    "truncation": "data.truncation",
+    "custom_reward": "reward.custom_reward_function.path",
+    "reward_name": "reward.custom_reward_function.name",
+    "reward_workers": "reward.num_workers",
+    "samples": "actor_rollout_ref.rollout.n",
+    "val_samples": "actor_rollout_ref.rollout.val_kwargs.n",
+    "epochs": "trainer.total_epochs",
+    "total_steps": "trainer.total_training_steps",
+    "save_freq": "trainer.save_freq",
+    "test_freq": "trainer.test_freq",
+}
+_LEGACY = {"custom_reward_function.path": "custom_reward"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """None means: not stated, so that the rules that need it do not run.
+
+    Counts are in prompts (batch, max_samples), tokens (max_prompt_length), steps (the frequencies)
+    or samples a prompt (samples, val_samples). Files are as the recipe writes them.
+    """
+
+    prompt_key: str = "prompt"
+    train_files: tuple[str, ...] = ()
+    val_files: tuple[str, ...] = ()
+    train_batch_size: int | None = None
+    train_max_samples: int | None = None
+    val_max_samples: int | None = None
+    max_prompt_length: int | None = None
+    filter_overlong: bool | None = None
+    truncation: str | None = None
+    custom_reward: str | None = None
+    reward_name: str = "compute_score"
+    reward_workers: int | None = None
+    samples: int | None = None
+    val_samples: int | None = None
+    epochs: int | None = None
+    total_steps: int | None = None
+    save_freq: int | None = None
+    test_freq: int | None = None
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Settings:
+        """Pick what counts out of a flat mapping of verl's keys to values.
+
+        Raises OperatorError for a value of the wrong kind, such as a batch size that is a word.
+        """
+        known = {key: name for name, key in _KEYS.items()} | _LEGACY
+        kinds = {item.name: str(item.type) for item in fields(cls)}
+        chosen: dict[str, Any] = {}
+        for key, value in values.items():
+            name = known.get(key)
+            if name is None or value is None or (name == "custom_reward" and name in chosen):
+                continue
+            chosen[name] = _cast(key, value, kinds[name])
+        return cls(**chosen)
+
+
+def _cast(key: str, value: object, kind: str) -> object:
+    if kind.startswith("tuple"):
+        return (
+            tuple(str(item) for item in value) if isinstance(value, list | tuple) else (str(value),)
+        )
+    if kind.startswith("int") and (not isinstance(value, int) or isinstance(value, bool)):
+        raise OperatorError(
+            "data-settings", key, f"expected a whole number, found {value!r}", f"{key}=N"
+        )
+    if kind.startswith("bool") and not isinstance(value, bool):
+        raise OperatorError(
+            "data-settings", key, f"expected true or false, found {value!r}", f"{key}=True"
+        )
+    return str(value) if kind.startswith("str") else value
+
+
+def read_overrides(lines: Iterable[str]) -> dict[str, Any]:
+    """Values of `key=value` lines in Hydra's form (`+`, `++` allowed; blanks and # lines skipped).
+
+    Values are read as YAML, as Hydra does for plain ones. Raises OperatorError for another line.
+    """
+    values: dict[str, Any] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise OperatorError(
+                "data-settings",
+                f"override {number}",
+                f"expected KEY=VALUE, found {text!r}",
+                "data.max_prompt_length=2048",
+            )
+        try:
+            values[key.strip().lstrip("+")] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            values[key.strip().lstrip("+")] = value
+    return values
+
+
+def existing(files: Iterable[str], folder: Path) -> list[Path]:
+    """The recipe's files as paths, those that are relative taken from `folder`."""
+    return [path if path.is_absolute() else folder / path for path in map(Path, files)]
