@@ -19,12 +19,14 @@ def judge_run(
     reference: Reference,
     expected_steps: int,
     validation_set: ValidationSet | None = None,
+    seed: int | None = None,
 ) -> Judgement:
     """Compare a run with a reference.
 
     `expected_steps` is what the run was to train; steps 1..min(expected, reference) are compared.
     `validation_set` tells what the run validated on and is needed only to pair mean@1 with
-    mean@n. PASS: every check passed. FAIL: at least one found evidence against the run.
+    mean@n; `seed` is the run's own, so that a repetition of a reference run is not taken for a
+    new sample. PASS: every check passed. FAIL: at least one found evidence against the run.
     INCONCLUSIVE: no evidence, and something could not be answered.
     """
     steps = min(expected_steps, reference.steps)
@@ -52,6 +54,10 @@ def judge_run(
                 notes.append(note("validation", alias.metric, alias.reason))
             checks.append(validation(table, reference, metrics.validation, alias.metric, steps))
     checks += _mismatch(table, reference, steps, expected_steps)
+    if seed is not None and seed in reference.seeds:
+        text = f"seed {seed} is among the reference runs: this run repeats one of them"
+        text += ", so its agreement says less than that of a new seed"
+        notes.append(note("seed", reference.name, text))
     left_out = [
         name
         for name, spec in (

@@ -40,8 +40,8 @@ class _Strict(BaseModel):
 class RewardSpec(_Strict):
     """The metric that decides. `margin` is the loss that must not be missed (metric's unit).
 
-    Without a margin it is three quarters of what the reference runs gained. `windows` is a number of equal
-    windows or a list of [first, last] steps.
+    Without a margin it is three quarters of what the reference runs gained. `windows` is a number
+    of equal windows or a list of [first, last] steps.
     """
 
     metric: str = "critic/rewards/mean"

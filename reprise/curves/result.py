@@ -136,6 +136,8 @@ class Judgement:
         for check in self.checks:
             lines.append(f"  {signs[check.state]} {check.rule}: {check.message}")
             lines += [f"            {line}" for line in _window_lines(check)]
+            if check.fix:
+                lines.append(f"            fix: {check.fix}")
         lines.append(f"  {self.smallest}")
         lines += [f"  {n.severity.value}: {n.where}: {n.message}" for n in self.all_notes()]
         return "\n".join(lines)
