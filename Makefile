@@ -30,6 +30,7 @@ reproduce: ## From pinned inputs to a judged curve [MODEL=rehearsal] [SEED=1] [S
 ##@ Work on the project
 .PHONY: test test-fast test-full lint docs lock-requirements
 test: ## All tests that CI runs: fast ones, then the real three-step run
+	@scripts/system.sh
 	@$(DEV)
 	@$(REHEARSAL)
 	@.venv/bin/python -m pytest -m 'not full and not regression'
@@ -39,6 +40,7 @@ test-fast: ## The tests that need no rehearsal environment
 	@.venv/bin/python -m pytest
 
 test-full: ## Also what is too long for CI
+	@scripts/system.sh
 	@$(DEV)
 	@$(REHEARSAL)
 	@.venv/bin/python -m pytest -m 'not regression'
@@ -51,7 +53,7 @@ docs: ## Write docs/cli.md from the commands' own help
 	@$(DEV)
 	@.venv/bin/python scripts/cli_reference.py
 
-lock-requirements: ## Rewrite requirements/*.txt from *.in (needs uv and an index)
+lock-requirements: ## Rewrite requirements/*.txt from *.in (needs an index)
 	@$(DEV)
 	@.venv/bin/python scripts/lock_requirements.py
 

@@ -11,7 +11,7 @@ try $bin/ruff format --check .
 try $bin/mypy --strict reprise
 try $bin/mypy --strict scripts/cli_reference.py scripts/lock_requirements.py scripts/venv_prune.py
 # Shell files are found by name or first line; a checkout without git has them too.
-shells=$(grep -rlE --exclude-dir='.?venv*' --exclude-dir='.git' --exclude-dir=third_party --exclude-dir=runs \
+shells=$(grep -rlE --exclude-dir='.venv*' --exclude-dir='.git' --exclude-dir=third_party --exclude-dir=runs \
     --exclude-dir=.cache --exclude-dir=tests '^#!/(bin/sh|bin/bash|usr/bin/env (ba)?sh)' . | sort)
 # shellcheck disable=SC2086 # names without spaces
 try $bin/shellcheck $shells

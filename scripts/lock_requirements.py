@@ -1,7 +1,7 @@
 """Rewrite requirements/*.txt from requirements/*.in: one version and all hashes a package.
 
-Needs uv (`pip install uv`) and an index. Versions that already stand in a .txt file are kept
-where the .in file still allows them; `--upgrade` asks for the newest.
+uv (it comes with the test environment) resolves them from an index. Versions that already stand
+in a .txt file are kept where the .in file still allows them; `--upgrade` asks for the newest.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "requirements"
+UV = str(Path(sys.executable).with_name("uv"))
 
 # Builds of torch 2.13.0 without CUDA for Linux. Public indexes carry the CUDA build under the same
 # version, so its hashes come from the index and these are added. The first was compared with a
@@ -28,7 +29,7 @@ CUDA_ONLY = re.compile(r"(nvidia|cuda)-")
 
 def compile_file(name: str, *options: str) -> None:
     """Resolve `name`.in into `name`.txt for Python 3.11 and 3.12."""
-    command = ["uv", "pip", "compile", "--universal", "--python-version", "3.11"]
+    command = [UV, "pip", "compile", "--universal", "--python-version", "3.11"]
     command += ["--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
     command += ["--no-emit-index-url", "--no-emit-find-links", *options]
     print(f"{name}.in -> {name}.txt", flush=True)

@@ -152,7 +152,9 @@ if [ -n "${REPRISE_EXTRA_INDEX_URL:-}" ]; then
     export PIP_EXTRA_INDEX_URL="$REPRISE_EXTRA_INDEX_URL" UV_INDEX="$REPRISE_EXTRA_INDEX_URL"
 fi
 if [ -n "${REPRISE_WHEELS:-}" ]; then
-    export PIP_NO_INDEX=1 PIP_FIND_LINKS="$REPRISE_WHEELS" UV_NO_INDEX=1 UV_FIND_LINKS="$REPRISE_WHEELS"
+    # As a URL: pip would take a blank in the folder's name for the end of it.
+    wheels=file://$(cd "$REPRISE_WHEELS" && pwd | sed 's/%/%25/g; s/ /%20/g; s/#/%23/g')
+    export PIP_NO_INDEX=1 PIP_FIND_LINKS="$wheels" UV_NO_INDEX=1 UV_FIND_LINKS="$wheels"
 fi
 export UV_INDEX_STRATEGY=unsafe-best-match UV_LINK_MODE="${UV_LINK_MODE:-copy}"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
