@@ -94,6 +94,8 @@ def _print_table(data: dict[str, Any]) -> None:
             console.print(f"{name} {step} {value:.8g}", markup=False)
     if "values" in data:
         return
+    # Names are longer than a terminal is wide; a cut name is of no use for --metric.
+    console.width = max(console.width, max(map(len, data["metrics"])) + 75)
     table = Table(box=None, pad_edge=False)
     for column in ("metric", "points", "first", "last", "minimum", "maximum"):
         table.add_column(column, justify="left" if column == "metric" else "right")

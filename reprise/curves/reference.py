@@ -40,7 +40,7 @@ class _Strict(BaseModel):
 class RewardSpec(_Strict):
     """The metric that decides. `margin` is the loss that must not be missed (metric's unit).
 
-    Without a margin it is three quarters of what the reference runs gained. `windows` is a number
+    Without a margin it is 85 % of what the reference runs gained. `windows` is a number
     of equal windows or a list of [first, last] steps.
     """
 

@@ -133,23 +133,28 @@ class Judgement:
             f"({self.reference_runs} reference run{'s' if self.reference_runs != 1 else ''}, "
             f"{self.compared_steps} of {self.expected_steps} steps compared)"
         ]
+        fixes: set[str] = {""}
         for check in self.checks:
             lines.append(f"  {signs[check.state]} {check.rule}: {check.message}")
             lines += [f"            {line}" for line in _window_lines(check)]
-            if check.fix:
+            if check.fix not in fixes:
                 lines.append(f"            fix: {check.fix}")
+            fixes.add(check.fix)
         lines.append(f"  {self.smallest}")
         lines += [f"  {n.severity.value}: {n.where}: {n.message}" for n in self.all_notes()]
         return "\n".join(lines)
 
 
 def _window_lines(check: CheckResult) -> list[str]:
-    return [
-        f"steps {w.first}-{w.last}: {number(w.run)}, reference {number(w.reference)} "
-        f"(sd {number(w.deviation)}), bound {number(w.bound)}, "
-        f"sees a shift of {number(w.smallest)}: {w.state.value}"
-        for w in check.windows
-    ]
+    lines = []
+    for w in check.windows:
+        parts = [f"reference {number(w.reference)}"]
+        parts += [f"sd {number(w.deviation)}"] * (not math.isnan(w.deviation))
+        parts += [f"bound {number(w.bound)}"] * (not math.isnan(w.bound))
+        parts += [f"sees a shift of {number(w.smallest)}"] * (not math.isnan(w.smallest))
+        text = f"steps {w.first}-{w.last}: {number(w.run)} ({', '.join(parts)})"
+        lines.append(text if w.state is State.UNKNOWN else f"{text} {w.state.value}")
+    return lines
 
 
 def _json(check: CheckResult) -> dict[str, Any]:

@@ -21,9 +21,9 @@ __all__ = ["resolution", "reward_windows", "split", "validation"]
 
 # A shortfall under this share of the reference's gain is never evidence, however tight the seeds.
 _MATERIAL_SHARE = 0.05
-# Unless the reference states a margin: seeing three quarters of the gain nine times in ten means
-# seeing an actor that does not learn at all, which loses the whole gain, almost surely.
-_MARGIN_SHARE = 0.75
+# Unless the reference states a margin: seeing this share of the gain nine times in ten means
+# seeing an actor that does not learn at all, which loses all of it, 99 times in a hundred.
+_MARGIN_SHARE = 0.85
 # With one reference run only a loss of this share of its gain, beyond step noise, is evidence.
 _GROSS_SHARE = 1 / 3
 _GROSS_LEVEL = 0.01
