@@ -41,8 +41,10 @@ cd "$(dirname "$0")/.."
 root=$PWD
 case $kind in
     rehearsal) venv=.venv-rehearsal inputs='requirements/rehearsal.txt requirements/rehearsal-cuda.txt' ;;
-    *) venv=.venv inputs="requirements/$kind.txt pyproject.toml" ;;
+    *) venv=.venv inputs="requirements/operator.txt pyproject.toml" ;;
 esac
+dev_inputs='requirements/operator.txt requirements/dev.txt pyproject.toml'
+[ "$kind" != dev ] || inputs=$dev_inputs
 py=$venv/bin/python
 stamps=$venv/.reprise
 
@@ -84,7 +86,7 @@ base_current() {
     [ -z "$python" ] || [ "$(version_of "$python")" = "$(version_of "$py")" ] || return 1
     has_stamp "$kind" "$(stamp_of "$inputs")" && return
     # The test environment holds all that the operator's does.
-    [ "$kind" = operator ] && has_stamp dev "$(stamp_of 'requirements/dev.txt pyproject.toml')"
+    [ "$kind" = operator ] && has_stamp dev "$(stamp_of "$dev_inputs")"
 }
 
 plugins_current() { [ "$kind" != rehearsal ] || has_stamp plugins "$(plugin_stamp)"; }

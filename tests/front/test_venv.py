@@ -1,0 +1,176 @@
+"""scripts/venv.sh on a small project: what it makes, keeps, repairs and refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from front.mini import Mini, make_mini, write_wheel
+
+
+@pytest.fixture(scope="module")
+def mini(tmp_path_factory: pytest.TempPathFactory) -> Mini:
+    made = make_mini(tmp_path_factory.mktemp("project") / "a folder")
+    done = made.setup()
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def test_makes_what_the_lock_names(mini: Mini) -> None:
+    mini.lock(write_wheel(mini.wheels, "alpha", "1.0"))
+    assert mini.setup().returncode == 0
+    assert mini.version("alpha") == "1.0"
+    assert list((mini.root / ".venv").rglob("alpha*.pyc")), "bytecode was not compiled"
+
+
+def test_unchanged_needs_no_network_and_says_nothing(mini: Mini) -> None:
+    assert mini.setup().returncode == 0
+    # Any contact with an index would fail.
+    again = mini.setup(extra={"REPRISE_WHEELS": "", "REPRISE_INDEX_URL": "http://127.0.0.1:9/"})
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+
+
+def test_a_change_is_installed_and_what_is_no_longer_named_goes(mini: Mini) -> None:
+    mini.lock(write_wheel(mini.wheels, "alpha", "1.0"), write_wheel(mini.wheels, "beta", "1.0"))
+    assert mini.setup().returncode == 0
+    assert mini.version("beta") == "1.0"
+    mini.lock(write_wheel(mini.wheels, "alpha", "2.0"))
+    assert mini.setup().returncode == 0
+    assert (mini.version("alpha"), mini.version("beta")) == ("2.0", None)
+
+
+def test_a_wheel_with_another_hash_is_refused_and_the_next_call_repairs(mini: Mini) -> None:
+    good = write_wheel(mini.wheels, "gamma", "1.0")
+    mini.lock(good.replace("sha256:", "sha256:0")[: len(good) - 1] + "\n")
+    refused = mini.setup()
+    assert refused.returncode == 1
+    assert "THESE PACKAGES DO NOT MATCH THE HASHES" in refused.stderr
+    assert "fix:" in refused.stderr
+    mini.lock(good)
+    assert mini.setup().returncode == 0
+    assert mini.version("gamma") == "1.0"
+
+
+def test_the_test_environment_serves_the_operator(mini: Mini) -> None:
+    line = write_wheel(mini.wheels, "alpha", "1.0")
+    mini.lock(line)
+    mini.lock(line, write_wheel(mini.wheels, "beta", "1.0"), kind="dev")
+    assert mini.setup("dev").returncode == 0
+    again = mini.setup("operator")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert mini.version("beta") == "1.0"
+
+
+def test_with_uv_on_the_path(mini: Mini) -> None:
+    mini.lock(write_wheel(mini.wheels, "delta", "3.0"))
+    done = mini.setup(path=str(Path(sys.executable).parent))
+    assert done.returncode == 0, done.stderr
+    assert mini.version("delta") == "3.0"
+    log = (mini.root / ".cache" / "setup-operator.log").read_text()
+    assert "+ delta==3.0" in log, "uv did not install it"
+    assert "trying pip" not in log
+
+
+def test_two_at_once_make_one_environment(mini: Mini) -> None:
+    mini.lock(write_wheel(mini.wheels, "epsilon", "1.0"))
+    both = [
+        subprocess.Popen(
+            mini.command(), cwd=mini.root, env=mini.environment(), stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sum("ready" in text for text in said) == 1
+    assert mini.version("epsilon") == "1.0"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_set_up_is_repaired(tmp_path: Path, sent: signal.Signals) -> None:
+    mini = make_mini(tmp_path / "project")
+    process = subprocess.Popen(
+        mini.command(),
+        cwd=mini.root,
+        env=mini.environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    process.stderr.readline()  # the first step has begun
+    marker = str(mini.root)
+    if sent is signal.SIGKILL:
+        os.killpg(process.pid, sent)
+    else:
+        process.send_signal(sent)
+    process.wait()
+    process.stderr.close()
+    assert process.returncode == {2: 130, 9: -9}[sent.value]
+    _wait_until_gone(marker)
+    assert mini.setup().returncode == 0
+    assert mini.version("alpha") == "1.0"
+
+
+def _wait_until_gone(marker: str) -> None:
+    """The processes below it were ended too (they need a moment)."""
+    for _ in range(100):
+        left = [
+            line
+            for line in subprocess.check_output(["ps", "-eo", "args"], text=True).splitlines()
+            if f"{marker}/.venv" in line
+        ]
+        if not left:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"still running: {left}")
+
+
+def test_a_copied_checkout_gets_an_environment_of_its_own(mini: Mini, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    subprocess.run(["cp", "-a", mini.root, copy], check=True)
+    moved = Mini(copy, copy / "wheels")
+    done = moved.setup()
+    assert done.returncode == 0, done.stderr
+    script = (copy / ".venv" / "bin" / "pip").read_text()
+    assert str(copy) in script
+    assert str(mini.root) not in script
+
+
+def test_a_folder_that_is_no_environment_is_left_alone(tmp_path: Path) -> None:
+    mini = make_mini(tmp_path / "project")
+    (mini.root / ".venv").mkdir()
+    (mini.root / ".venv" / "notes.txt").write_text("mine")
+    done = mini.setup()
+    assert done.returncode == 1
+    assert "mv .venv .venv.old" in done.stderr
+    assert (mini.root / ".venv" / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no environment named"),
+        (["opertor"], "unknown argument: opertor"),
+        (["operator", "--python"], "--python needs a value"),
+        (["operator", "--python", "/bin/false"], "expected Python 3.11 or 3.12"),
+    ],
+)
+def test_wrong_usage_says_what_to_type(tmp_path: Path, arguments: list[str], said: str) -> None:
+    mini = make_mini(tmp_path / "project")
+    done = subprocess.run(
+        ["sh", "scripts/venv.sh", *arguments],
+        cwd=mini.root,
+        env=mini.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "fix:" in done.stderr
