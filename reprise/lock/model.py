@@ -122,8 +122,8 @@ class Tree(Entry):
     """A source tree: a git repository at one commit, checked out at `path`.
 
     `import_root` is what belongs on PYTHONPATH, relative to `path`; `import_package` is the folder
-    that must lie directly below it. `from_image` says that the tree comes inside the image and is
-    not checked out.
+    that must lie directly below it. `distribution` is what Python's metadata would call it.
+    `from_image` says that the tree comes inside the image and is not checked out.
     """
 
     identity_keys = ("commit", "tree")
@@ -136,6 +136,7 @@ class Tree(Entry):
     version: str = ""
     import_root: RelativePath | Literal["", "."] = ""
     import_package: RelativePath | None = None
+    distribution: str = ""
     from_image: str = ""
     submodule: dict[RelativePath, Submodule] = Field(default_factory=dict)
 
@@ -152,7 +153,12 @@ class Tree(Entry):
 
 
 class Image(Entry):
-    """A container image: `repository` and a tag (`want`), locked by digest and platform."""
+    """A container image: `repository` and a tag (`want`), locked by digest and platform.
+
+    `digest` is that of what the tag names (a manifest, or a list of them for several platforms),
+    `image_id` the engine's name for the same image once it is loaded, which is all that an engine
+    knows of an image that came from an archive.
+    """
 
     identity_keys = ("repository", "digest", "platform")
     pinning_keys = ("digest",)
@@ -160,6 +166,7 @@ class Image(Entry):
     repository: Repository
     want: Tag
     digest: Digest | None = None
+    image_id: Digest | None = None
     platform: Platform = "linux/amd64"
     contents: dict[str, str] = Field(default_factory=dict)
 
@@ -235,7 +242,8 @@ class Contradiction(Base):
     that the lock departs from what the guide says, which no file declares and nothing re-reads.
     `declared_by` names the entry whose files declare it (or the guide), `in_file` the file within,
     `locked` the entry that stands against it (`python` for the interpreter, `absent` for a
-    distribution left out on purpose).
+    distribution left out on purpose). `not_when` says when the lock would be wrong after all, and
+    `tripped_by` is that condition as a fact about a recipe (see contradict.py).
     """
 
     kind: Literal["declared", "guide"] = "declared"
@@ -247,6 +255,7 @@ class Contradiction(Base):
     verified_with: Text
     why_right: Text
     not_when: Text
+    tripped_by: str = ""
     source: str = ""
 
 

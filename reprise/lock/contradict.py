@@ -1,0 +1,166 @@
+"""Contradictions between what locked things declare and what is locked: found, then compared
+with those that the lock records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from reprise.findings import Report
+from reprise.lock.declared import declarations, normal
+from reprise.lock.installed import Installed
+from reprise.lock.model import Contradiction, Lock, Machine
+
+__all__ = ["Conflict", "compare", "in_installed", "in_tree", "judge_recipe", "locked_versions"]
+
+RULE = "contradiction"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """`declarer` asks, at `where`, for `requirement`; `locked` stands against it at `version`."""
+
+    declarer: str
+    where: str
+    requirement: str
+    locked: str
+    version: str
+
+
+def locked_versions(lock: Lock, machine: Machine) -> dict[str, tuple[str, str]]:
+    """What a machine will hold, as {canonical name: (entry, version)}.
+
+    A package lies over what its image contains, a checkout over both: it comes first on the path.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for name, image in lock.image.items():
+        if machine in image.machines:
+            for package, version in image.contents.items():
+                found[canonicalize_name(package)] = (f"image.{name}", version)
+    for name, package_entry in lock.package.items():
+        if machine in package_entry.machines:
+            key = canonicalize_name(package_entry.name)
+            found[key] = (f"package.{name}", package_entry.version)
+    for name, tree in lock.tree.items():
+        if machine in tree.machines and tree.distribution and tree.version and tree.path:
+            found[canonicalize_name(tree.distribution)] = (f"tree.{name}", tree.version)
+    return found
+
+
+def _allows(requirement: Requirement, version: str) -> bool:
+    try:
+        return requirement.specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return True
+
+
+def in_tree(lock: Lock, machine: Machine, name: str, folder: Path) -> list[Conflict]:
+    """What the checkout `folder` of tree `name` declares against the lock, for one machine.
+
+    Declarations of things that the lock does not name cannot contradict it. Raises OSError or
+    ValueError when the tree's files cannot be read.
+    """
+    versions = locked_versions(lock, machine)
+    own = canonicalize_name(lock.tree[name].distribution)
+    conflicts: list[Conflict] = []
+    for item in declarations(folder):
+        key = canonicalize_name(item.requirement.name)
+        entry, version = versions.get(key, ("", ""))
+        if entry and key != own and not _allows(item.requirement, version):
+            where = f"{lock.tree[name].path}/{item.file}:{item.line}"
+            locked = "python" if key == "python" else entry
+            wanted = normal(item.requirement)
+            conflicts.append(Conflict(f"tree.{name}", where, wanted, locked, version))
+    return conflicts
+
+
+def in_installed(name: str, installed: Installed) -> list[Conflict]:
+    """What the distributions of an environment declare and the environment does not meet."""
+    conflicts: list[Conflict] = []
+    for distribution, requirement in installed.requirements():
+        found = installed.distributions.get(canonicalize_name(requirement.name))
+        if found is not None and _allows(requirement, found.version):
+            continue
+        conflicts.append(
+            Conflict(
+                f"environment.{name}",
+                distribution.name,
+                normal(requirement),
+                "absent" if found is None else f"environment.{name}",
+                "absent" if found is None else found.version,
+            )
+        )
+    return conflicts
+
+
+def compare(
+    report: Report, lock: Lock, machine: Machine, found: Iterable[Conflict], read: Collection[str]
+) -> None:
+    """Compare the conflicts found with those recorded for `machine`.
+
+    `read` holds the entries whose declarations were read. A conflict that is not recorded is an
+    error, so is a record of a conflict that is no longer there; one whose declarer was not read
+    stays unknown. A recorded one is a warning that says when it matters.
+    """
+    records = {
+        (item.declared_by, normal(Requirement(item.declares))): (name, item)
+        for name, item in lock.contradiction.items()
+        if machine in item.machines and item.kind == "declared"
+    }
+    seen: set[tuple[str, str]] = set()
+    for conflict in found:
+        key = (conflict.declarer, conflict.requirement)
+        if key in records and key not in seen:
+            _recorded(report, *records[key], conflict)
+        elif key not in records:
+            message = f"asks for {conflict.requirement}, {machine} has {conflict.version} "
+            message += f"({conflict.locked}), and the lock does not record this contradiction"
+            fix = "change one of the two pins, or add a [contradiction.…] entry that says why"
+            report.failed(RULE, conflict.where, message, fix)
+        seen.add(key)
+    for key, (name, item) in records.items():
+        if key in seen:
+            continue
+        where = f"contradiction.{name}"
+        if item.declared_by in read:
+            message = f"{item.declared_by} no longer declares {item.declares} against {machine}"
+            report.failed(RULE, where, message, "remove the entry, or correct it")
+        else:
+            message = f"{item.declared_by} is not here, so that {item.declares} was not read again"
+            report.unknown(RULE, where, message, "`make setup`, then repeat the command")
+    report.settle(RULE)
+
+
+def _recorded(report: Report, name: str, item: Contradiction, conflict: Conflict) -> None:
+    message = f"{conflict.where} asks for {conflict.requirement}, locked is {conflict.version}: "
+    message += f"known, and right because {item.why_right}"
+    report.warn(RULE, f"contradiction.{name}", message, f"not right when {item.not_when}")
+
+
+def judge_recipe(lock: Lock, machine: Machine, facts: Collection[str]) -> Report:
+    """Which known contradictions matter for a recipe of which `facts` hold.
+
+    `facts` are names such as "transformers-flash-attention" (the recipe trains through that path
+    on a model without attention sinks). A contradiction tripped by one of them is an error, any
+    other a warning.
+    """
+    report = Report("recipe check")
+    rule = "recipe.contradiction"
+    for name, item in lock.contradiction.items():
+        if machine not in item.machines or item.kind != "declared":
+            continue
+        where = f"contradiction.{name}"
+        if item.tripped_by and item.tripped_by in facts:
+            message = f"{item.declared_by} declares {item.declares}, the lock has "
+            message += f"{item.locked} at {item.verified_with}, and this recipe is hit by it"
+            report.failed(rule, where, message, item.not_when)
+        else:
+            message = f"{item.declares} is known not to be met: {item.why_right}"
+            report.warn(rule, where, message, f"not right when {item.not_when}")
+    report.settle(rule)
+    return report

@@ -1,0 +1,80 @@
+"""Ask the container engine of this machine what it holds. Nothing is pulled, started or changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from reprise.errors import CannotTell
+
+__all__ = ["ENGINES", "HeldImage", "find_engine", "inspect_image"]
+
+ENGINES = ("docker", "podman", "nerdctl")
+_ABSENT = ("no such image", "image not known", "not found", "no such object")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldImage:
+    """An image that the engine holds: its id, the digests it was pulled by, and its platform."""
+
+    id: str
+    repo_digests: tuple[str, ...]
+    platform: str
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """The digests alone, as sha256:…"""
+        return tuple(item.rpartition("@")[2] for item in self.repo_digests)
+
+
+def find_engine() -> str:
+    """The engine to ask: REPRISE_ENGINE, else the first of docker, podman, nerdctl on PATH.
+
+    Raises CannotTell when there is none.
+    """
+    named = os.environ.get("REPRISE_ENGINE")
+    for candidate in (named,) if named else ENGINES:
+        if found := shutil.which(candidate):
+            return found
+    tried = named or ", ".join(ENGINES)
+    fix = "install one, or name it in REPRISE_ENGINE"
+    raise CannotTell("engine", "container engine", f"none is on PATH (looked for {tried})", fix)
+
+
+def inspect_image(reference: str, engine: str | None = None) -> HeldImage | None:
+    """What the engine holds under `reference` (name:tag or name@digest), None if nothing.
+
+    Raises CannotTell when no engine answers.
+    """
+    engine = engine or find_engine()
+    command = [engine, "image", "inspect", reference]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        fix = "check that the engine runs and that you may use it"
+        raise CannotTell("engine", engine, f"does not answer: {error}", fix) from error
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip()
+        if any(mark in said.lower() for mark in _ABSENT):
+            return None
+        fix = "check that the engine runs and that you may use it"
+        last = (said.splitlines() or ["no message"])[-1]
+        raise CannotTell("engine", engine, f"does not answer: {last}", fix)
+    return _held(orjson.loads(done.stdout))
+
+
+def _held(answer: Any) -> HeldImage | None:
+    found = answer[0] if isinstance(answer, list) and answer else None
+    if not isinstance(found, dict):
+        return None
+    identity = str(found.get("Id", ""))
+    return HeldImage(
+        identity if identity.startswith("sha256:") else f"sha256:{identity}",
+        tuple(found.get("RepoDigests") or ()),
+        f"{found.get('Os', '')}/{found.get('Architecture', '')}",
+    )
