@@ -1,0 +1,1 @@
+"""Recipes: compose them with the locked verl's own config files, check them, plan them."""

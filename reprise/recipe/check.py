@@ -1,0 +1,115 @@
+"""Check a composed recipe: every rule in one pass, as one report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from reprise.findings import Report, Severity
+from reprise.recipe.compose import Composition
+from reprise.recipe.model import Model
+from reprise.recipe.origin import Origins
+from reprise.recipe.overrides import Fault, nearest, suggestion
+from reprise.recipe.rules import ALL_RULES
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Undecided
+from reprise.recipe.schema import Schema, unknown_keys
+from reprise.recipe.setup import Known, Setup
+
+__all__ = ["check", "check_faults"]
+
+_OVERRIDE_RULES = (
+    "override/syntax",
+    "override/group",
+    "override/plus",
+    "override/missing-plus",
+    "override/unknown-key",
+    "override/value",
+    "override/repeated",
+)
+
+
+def check(
+    composition: Composition,
+    known: Known,
+    model: Model | None = None,
+    recipes: Path | None = None,
+    rules: Sequence[Rule] = ALL_RULES,
+) -> Report:
+    """Judge `composition`; `data["rules"]` has the formula and the source of every rule.
+
+    A rule that does not concern the recipe counts as passed and says why in its formula; one
+    that lacks a fact is unknown.
+    """
+    report = Report("recipe check")
+    tree = composition.tree
+    origins = Origins(composition, recipes)
+    report.data["verl"] = {"version": tree.version, "commit": tree.commit, "origin": tree.origin}
+    report.data["rules"] = []
+    check_faults(report, composition.faults)
+    _unknown_keys(report, composition, origins)
+    setup = Setup(composition.values, tree, model, known)
+    for rule in rules:
+        _judge(report, rule, setup, origins)
+    return report
+
+
+def check_faults(report: Report, faults: Sequence[Fault]) -> None:
+    """Add what is wrong with the override lines themselves."""
+    for fault in faults:
+        where = f"{fault.line.where} ({fault.line.text})"
+        if fault.fatal:
+            report.failed(fault.rule, where, fault.message, fault.fix)
+        else:
+            report.warn(fault.rule, where, fault.message, fault.fix)
+    for rule in _OVERRIDE_RULES:
+        report.settle(rule)
+
+
+def _unknown_keys(report: Report, composition: Composition, origins: Origins) -> None:
+    rule = "config/unknown-key"
+    schema = Schema(composition.tree)
+    for key in unknown_keys(composition.values, composition.base, schema):
+        close = [name for name in nearest(key, composition.config) if name != key]
+        report.failed(
+            rule,
+            origins.where(key),
+            f"neither verl's config nor its code knows {key}{suggestion(close)}",
+            f"write {close[0]}" if close else "leave it out",
+        )
+    report.settle(rule)
+
+
+def _judge(report: Report, rule: Rule, setup: Setup, origins: Origins) -> None:
+    judgement, state, reason = Judgement(), "passed", ""
+    try:
+        rule.judge(setup, judgement)
+    except NotApplicable as error:
+        state, reason = "not applicable", str(error)
+    except Undecided as error:
+        state, reason = "unknown", str(error)
+    except (TypeError, ValueError, AttributeError) as error:
+        # A value of a type that verl's config does not foresee: say so, never a traceback.
+        state, reason = "unknown", f"a value has an unexpected type: {error}"
+    source = rule.source.cite(setup.tree)
+    for problem in judgement.problems:
+        where, message = origins.where(problem.key), f"{problem.message} ({source})"
+        if problem.severity is Severity.ERROR:
+            state = "failed"
+            report.failed(rule.id, where, message, problem.fix)
+        elif problem.severity is Severity.WARNING:
+            report.warn(rule.id, where, message, problem.fix)
+        else:
+            report.note(rule.id, where, problem.message, problem.fix)
+    if state == "unknown":
+        report.unknown(rule.id, source, reason, "give what is missing, or leave the setting out")
+    elif state != "failed":
+        report.passed(rule.id)
+    report.data["rules"].append(
+        {
+            "id": rule.id,
+            "state": state,
+            "formula": judgement.formula,
+            "reason": reason,
+            "source": source,
+        }
+    )

@@ -1,0 +1,165 @@
+"""Bring together what the check and the plan of one recipe need."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reprise.errors import OperatorError
+from reprise.recipe.card import Card, card_of
+from reprise.recipe.compose import Composition, compose
+from reprise.recipe.model import Model, model_from_file
+from reprise.recipe.names import known_names
+from reprise.recipe.overrides import Line
+from reprise.recipe.setup import Known
+from reprise.recipe.verltree import VerlTree, find_tree
+
+__all__ = ["Inputs", "Loaded", "launcher_environment", "load", "locked", "verl_tree"]
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A recipe, composed, and what is known beside it."""
+
+    name: str
+    card: Card
+    composition: Composition
+    model: Model | None
+    known: Known
+
+    @property
+    def tree(self) -> VerlTree:
+        """The verl whose config files were used."""
+        return self.composition.tree
+
+
+def locked(root: Path) -> Mapping[str, Any]:
+    """versions.lock as plain values; empty when there is none.
+
+    Only single facts are taken from it here; whether it is sound is `reprise lock check`'s affair.
+    Raises OperatorError when it is no TOML.
+    """
+    path = root / "versions.lock"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OperatorError(
+            "recipe/lock", str(path), f"expected TOML, found: {error}", "reprise lock check"
+        ) from error
+
+
+def _entry(lock: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
+    entry = lock.get(kind, {}).get(name, {}) if name else {}
+    return entry if isinstance(entry, Mapping) else {}
+
+
+def verl_tree(
+    root: Path, card: Card, explicit: Path | None, say: Callable[[str], None]
+) -> VerlTree:
+    """The verl that the card's lock entry names, or the release that stands in for it."""
+    entry = _entry(locked(root), "tree", card.verl.lock)
+    folder = Path(str(entry.get("path", "third_party/verl"))).name
+    return find_tree(root, folder, card.verl.release, explicit, say, entry.get("commit"))
+
+
+def launcher_environment(loggers: Iterable[str]) -> dict[str, str]:
+    """What `reprise train` adds to a job's environment: a metrics file and a TensorBoard folder
+    for each attempt, and trackers that stay offline unless the operator's environment says more.
+    """
+    environment = {
+        "VERL_FILE_LOGGER_PATH": "/<REPRISE_RUN_DIR>/metrics/attempt-1.jsonl",
+        "TENSORBOARD_DIR": "/<REPRISE_RUN_DIR>/tensorboard/attempt-1",
+    }
+    for logger, variable in (("wandb", "WANDB_MODE"), ("swanlab", "SWANLAB_MODE")):
+        if logger in loggers:
+            environment[variable] = os.environ.get(variable, "offline")
+    return environment
+
+
+def _yaml(path: Path) -> Mapping[str, Any] | None:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise OperatorError(
+            "recipe/runtime-env", str(path), f"expected YAML, found: {error}", "mend the file"
+        ) from error
+    return data if isinstance(data, Mapping) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What may stand in for the project's own: a tree of verl, a model, a runtime environment.
+
+    `config` is the config to compose instead of the recipe's (`ppo_trainer` for a launch script,
+    whose own variables are `environment`: the recipe's and the launcher's do not count then).
+    """
+
+    verl: Path | None = None
+    model_config: Path | None = None
+    runtime_env: Path | None = None
+    config: str | None = None
+    environment: Mapping[str, str] | None = None
+
+
+def load(
+    root: Path,
+    name: str,
+    lines: Sequence[Line] = (),
+    inputs: Inputs | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Loaded:
+    """Compose recipe `name` of the project in `root` with the override `lines`.
+
+    Without a name, `inputs.config` is composed and nothing is known of the model and the data.
+    Raises OperatorError for whatever is missing or damaged.
+    """
+    inputs = inputs or Inputs()
+    recipes = root / "recipes"
+    card = card_of(recipes, name) if name else Card(title="script", status="not run")
+    tree = verl_tree(root, card, inputs.verl, say)
+    config = inputs.config or f"{name}/recipe"
+    composition = compose(config, tree, lines, None if inputs.config else recipes)
+    known = _known(root, name, card, composition, inputs)
+    model = model_from_file(inputs.model_config) if inputs.model_config else card.model_shape()
+    return Loaded(name, card, composition, model, known)
+
+
+def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs) -> Known:
+    file = inputs.runtime_env or root / "runtime_env.yaml"
+    job = _yaml(file)
+    variables = _variables(job)
+    if inputs.environment is not None:
+        variables |= inputs.environment
+    else:
+        variables |= _variables(_yaml(root / "recipes" / name / "runtime_env.yaml"))
+        trainer = made.values.get("trainer") or {}
+        variables |= launcher_environment(trainer.get("logger") or [])
+    lock = locked(root)
+    train, validation = (_entry(lock, "data", entry) for entry in (card.train, card.validation))
+    return Known(
+        rows=train.get("rows"),
+        prompts=train.get("unique_prompts"),
+        val_rows=validation.get("rows"),
+        val_prompts=validation.get("unique_prompts"),
+        gpu_memory=card.machine.gpu_memory,
+        runtime_env=job,
+        runtime_env_file=str(file.relative_to(root) if file.is_relative_to(root) else file),
+        hy3=name == "hy3",
+        environment=variables,
+        names=known_names(root / "recipes"),
+    )
+
+
+def _variables(runtime_env: Mapping[str, Any] | None) -> dict[str, str]:
+    found = (runtime_env or {}).get("env_vars") or {}
+    return {str(name): str(value) for name, value in found.items()}

@@ -1,0 +1,267 @@
+"""Algorithm settings: estimators, losses, what the trainer supports, importance sampling, KL."""
+
+from __future__ import annotations
+
+import re
+
+from reprise.recipe.overrides import nearest_word
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
+from reprise.recipe.setup import Setup
+from reprise.recipe.verltree import VerlTree
+
+__all__ = ["RULES", "estimators", "losses"]
+
+_ACTOR = "actor_rollout_ref.actor"
+_CORRECTION = "algorithm.rollout_correction"
+_LOSS = f"{_ACTOR}.policy_loss.loss_mode"
+_AGGREGATIONS = (
+    "token-mean",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+)
+
+
+def _core(tree: VerlTree | None) -> str:
+    source = tree.source("trainer/ppo/core_algos.py") if tree else None
+    if source is None:
+        raise Undecided("verl's core_algos.py is not in this tree")
+    return source
+
+
+def estimators(tree: VerlTree | None) -> list[str]:
+    """Names of the advantage estimators that this verl registers."""
+    source = _core(tree)
+    names = dict(re.findall(r"^    ([A-Z_]+) = \"(\w+)\"$", source, re.MULTILINE))
+    used = re.findall(r"@register_adv_est\(\s*AdvantageEstimator\.([A-Z_]+)", source)
+    return sorted({names[name] for name in used if name in names})
+
+
+def losses(tree: VerlTree | None) -> list[str]:
+    """Names of the policy losses that this verl registers."""
+    return sorted(set(re.findall(r"@register_policy_loss\(\"(\w+)\"\)", _core(tree))))
+
+
+def _trainer_text(setup: Setup) -> str:
+    """The sources of the trainer that runs: the V1 trainer's, or the legacy one's."""
+    if setup.tree is None:
+        raise Undecided("no verl tree is known")
+    if setup.get("trainer.use_v1", True):
+        folder = setup.tree.package / "trainer" / "ppo" / "v1"
+        return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
+    return setup.tree.source("trainer/ppo/ray_trainer.py") or ""
+
+
+def _estimator(setup: Setup, out: Judgement) -> None:
+    key, known = "algorithm.adv_estimator", estimators(setup.tree)
+    name = str(setup.get(key))
+    out.show(f"adv_estimator {name} is one of {', '.join(known)}")
+    if name not in known:
+        out.error(
+            key,
+            f"this verl registers no estimator {name!r}",
+            f"{key}={nearest_word(name, known) or 'grpo'}",
+        )
+
+
+def _loss(setup: Setup, out: Judgement) -> None:
+    known, name = losses(setup.tree), str(setup.get(_LOSS, "vanilla"))
+    mode = str(setup.get(f"{_ACTOR}.loss_agg_mode"))
+    out.show(f"loss_mode {name} is one of {', '.join(known)}; loss_agg_mode {mode}")
+    if name not in known:
+        out.error(
+            _LOSS,
+            f"this verl registers no policy loss {name!r}",
+            f"{_LOSS}={nearest_word(name, known) or 'vanilla'}",
+        )
+    if mode not in _AGGREGATIONS:
+        key = f"{_ACTOR}.loss_agg_mode"
+        out.error(
+            key,
+            f"{mode!r} is none of {', '.join(_AGGREGATIONS)}",
+            f"{key}={nearest_word(mode, _AGGREGATIONS) or _AGGREGATIONS[0]}",
+        )
+
+
+def _remax(setup: Setup, out: Judgement) -> None:
+    if setup.get("algorithm.adv_estimator") != "remax":
+        raise NotApplicable("only remax needs a greedy baseline")
+    made = "reward_baselines" in _trainer_text(setup)
+    trainer = "V1 trainer" if setup.get("trainer.use_v1", True) else "legacy trainer"
+    out.show(f"remax needs reward_baselines; the {trainer} makes them: {made}")
+    if not made:
+        out.error(
+            "algorithm.adv_estimator",
+            f"remax subtracts reward_baselines, which the {trainer} of this verl never makes",
+            "trainer.use_v1=False (the legacy trainer makes them), or algorithms=rloo",
+        )
+
+
+def _filter_groups(setup: Setup, out: Judgement) -> None:
+    enabled = bool(setup.get("algorithm.filter_groups.enable", False))
+    consumed = "filter_groups" in _trainer_text(setup)
+    out.show(f"filter_groups.enable {enabled}; read by this verl's trainer: {consumed}")
+    key = "algorithm.filter_groups.enable"
+    if enabled and not consumed:
+        out.error(
+            key,
+            "accepted but ignored: nothing in this verl's trainer reads filter_groups, so that "
+            "there is no dynamic sampling",
+            f"{key}=False, or a verl whose trainer reads it (0.9.1 does)",
+        )
+    sampler = setup.get("trainer.v1.sampler.custom_sampler.path")
+    if enabled and consumed and sampler:
+        out.warn(
+            key,
+            f"the custom sampler {sampler} decides by itself what it filters",
+            "trainer.v1.sampler.custom_sampler.path=null",
+        )
+
+
+def _icepop(setup: Setup, out: Judgement) -> None:
+    level = setup.get(f"{_CORRECTION}.rollout_is")
+    if level is None:
+        raise NotApplicable("rollout_correction.rollout_is is not set")
+    key = f"{_CORRECTION}.rollout_is_threshold"
+    spec = setup.get(key, 2.0)
+    if level not in ("token", "sequence"):
+        out.error(f"{_CORRECTION}.rollout_is", f"{level!r}", f"{_CORRECTION}.rollout_is=token")
+    bounds = _bounds(spec)
+    if bounds is None:
+        out.error(key, f"{spec!r} is neither a number nor LOW_HIGH", f"{key}='0.5_4.0'")
+        return
+    low, high = bounds
+    kind = "IcePop: outside the band a token has no gradient" if low is not None else "truncation"
+    out.show(f"rollout_is {level}, band {low if low is not None else 0}..{high} ({kind})")
+    if high <= 0 or (low is not None and (low <= 0 or low > high)):
+        out.error(key, f"{spec}: 0 < low <= high must hold", f"{key}='0.5_4.0'")
+    elif high < 1 or (low is not None and low > 1):
+        hint = "; an unquoted 0.5_4 is the number 0.54" if isinstance(spec, float) else ""
+        out.error(
+            key,
+            f"{spec} shuts out the ratio 1, that of an unchanged token{hint}",
+            f"{key}='0.5_4.0' (with its quotes and a decimal point)",
+        )
+    if not setup.get("actor_rollout_ref.rollout.calculate_log_probs", False):
+        wanted = "actor_rollout_ref.rollout.calculate_log_probs"
+        out.error(
+            wanted, "False: importance sampling needs the rollout's own log-probs", f"{wanted}=True"
+        )
+    if setup.get(f"{_CORRECTION}.bypass_mode", False):
+        out.note(f"{_CORRECTION}.bypass_mode", "True: the weights come from the changing policy")
+
+
+def _bounds(spec: object) -> tuple[float | None, float] | None:
+    """(low, high) as verl's _parse_rollout_is_threshold reads it; None when it cannot."""
+    if isinstance(spec, bool) or not isinstance(spec, int | float | str):
+        return None
+    low_text, underscore, high_text = str(spec).strip().partition("_")
+    if isinstance(spec, int | float) or not underscore:
+        low_text, high_text = "", low_text
+    try:
+        return (float(low_text) if low_text else None, float(high_text))
+    except ValueError:
+        return None
+
+
+def _idle_reference(setup: Setup, out: Judgement) -> None:
+    key = f"{_ACTOR}.use_kl_loss"
+    use, coefficient = bool(setup.get(key)), float(setup.get(f"{_ACTOR}.kl_loss_coef", 0))
+    in_reward = bool(setup.get("algorithm.use_kl_in_reward"))
+    out.show(f"use_kl_loss {use}, kl_loss_coef {coefficient:g}, use_kl_in_reward {in_reward}")
+    if use and coefficient == 0 and not in_reward:
+        out.warn(
+            key,
+            "the reference model is loaded and run at every step for a coefficient of 0: it only "
+            "yields the metric actor/kl_loss",
+            f"{key}=False (or keep it for the metric)",
+        )
+    if in_reward and float(setup.get("algorithm.kl_ctrl.kl_coef", 0)) == 0:
+        out.warn(
+            "algorithm.use_kl_in_reward",
+            "True with kl_ctrl.kl_coef 0",
+            "algorithm.use_kl_in_reward=False",
+        )
+
+
+def _clip(setup: Setup, out: Judgement) -> None:
+    low = float(setup.get(f"{_ACTOR}.clip_ratio_low", 0.2))
+    high = float(setup.get(f"{_ACTOR}.clip_ratio_high", 0.2))
+    dual = float(setup.get(f"{_ACTOR}.clip_ratio_c", 3.0))
+    out.show(f"0 < clip low {low:g} <= high {high:g}; dual clip {dual:g} > 1")
+    if not 0 < low <= high:
+        out.warn(
+            f"{_ACTOR}.clip_ratio_high",
+            f"clip low {low:g}, high {high:g}: clip-higher has low <= high",
+            f"{_ACTOR}.clip_ratio_high={max(low, high):g}",
+        )
+    if dual <= 1:
+        key = f"{_ACTOR}.clip_ratio_c"
+        out.error(key, f"{dual:g}: the lower bound of the dual clip must be > 1", f"{key}=3.0")
+
+
+def _mode(setup: Setup, out: Judgement) -> None:
+    mode = setup.get("trainer.v1.trainer_mode", "sync")
+    if not setup.get("trainer.use_v1", True):
+        raise NotApplicable("the legacy trainer has no modes: everything is colocated")
+    known = ("sync", "colocate_async", "separate_async")
+    out.show(f"trainer_mode {mode} is one of {', '.join(known)}")
+    key = "trainer.v1.trainer_mode"
+    if mode not in known:
+        out.error(key, f"{mode!r}", f"{key}={nearest_word(str(mode), known) or 'sync'}")
+    if mode != "separate_async":
+        return
+    sync = setup.integer("trainer.v1.separate_async.parameter_sync_step", 1)
+    need = sync * setup.mini_batch
+    out.show(f"train batch {setup.train_batch} == sync step {sync} x mini {setup.mini_batch}")
+    if setup.train_batch != need:
+        out.error(
+            "data.train_batch_size",
+            f"{setup.train_batch} != {sync} x {setup.mini_batch}",
+            f"data.train_batch_size={need}",
+        )
+    nodes = "actor_rollout_ref.rollout.nnodes"
+    if setup.integer(nodes) <= 0:
+        out.error(nodes, "0: separate rollout needs nodes of its own", f"{nodes}=1 or more")
+    backend = "actor_rollout_ref.rollout.checkpoint_engine.backend"
+    if setup.get(backend, "naive") == "naive":
+        out.error(backend, "naive copies within one process group only", f"{backend}=nccl")
+
+
+_V1 = "trainer/ppo/v1/trainer_base.py"
+RULES = (
+    Rule(
+        "algorithm/estimator",
+        Source("trainer/ppo/core_algos.py", "def get_adv_estimator_fn("),
+        _estimator,
+    ),
+    Rule("algorithm/loss", Source("trainer/ppo/core_algos.py", "def get_policy_loss_fn("), _loss),
+    Rule(
+        "algorithm/remax",
+        Source("trainer/ppo/core_algos.py", "advantages = returns - reward_baselines"),
+        _remax,
+    ),
+    Rule(
+        "algorithm/filter-groups",
+        Source("trainer/config/algorithm.py", "filter_groups: Optional[FilterGroupsConfig]"),
+        _filter_groups,
+    ),
+    Rule(
+        "algorithm/rollout-correction",
+        Source("trainer/ppo/rollout_corr_helper.py", "def _parse_rollout_is_threshold("),
+        _icepop,
+    ),
+    Rule(
+        "algorithm/idle-reference",
+        Source("trainer/ppo/utils.py", "def need_reference_policy("),
+        _idle_reference,
+    ),
+    Rule("algorithm/clip", Source("trainer/ppo/core_algos.py", "clip_ratio_c > 1.0"), _clip),
+    Rule(
+        "trainer/mode",
+        Source(
+            "trainer/ppo/v1/trainer_separate_async.py", "train_batch_size == parameter_sync_step"
+        ),
+        _mode,
+    ),
+)

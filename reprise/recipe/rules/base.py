@@ -1,0 +1,102 @@
+"""What a rule is: an id, a formula with the numbers put in, findings, and a source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from reprise.findings import Severity
+from reprise.recipe.setup import Setup
+from reprise.recipe.verltree import VerlTree
+
+__all__ = ["Judgement", "NotApplicable", "Problem", "Rule", "Source", "Undecided", "divisors"]
+
+
+class NotApplicable(Exception):
+    """The rule does not concern this recipe; the text says why."""
+
+
+class Undecided(Exception):
+    """The rule could not be evaluated; the text says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a rule comes from: verl's file and the text of the line, or another project's words.
+
+    The line number is looked up in the tree that is used, so that it is never stale.
+    """
+
+    file: str
+    text: str = ""
+
+    def cite(self, tree: VerlTree | None) -> str:
+        """`verl/workers/engine_workers.py:258` in `tree`; without the number where it moved."""
+        if not self.text:
+            return self.file
+        line = self.line(tree)
+        return f"verl/{self.file}:{line}" if line else f"verl/{self.file}"
+
+    def line(self, tree: VerlTree | None) -> int | None:
+        """The line of the text in the tree's file (white space does not count), or None."""
+        source = tree.source(self.file) if tree is not None else None
+        if source is None:
+            return None
+        words = r"\s+".join(re.escape(word) for word in self.text.split())
+        found = re.search(words, source)
+        return source.count("\n", 0, found.start()) + 1 if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that a rule found; `key` is the setting to change."""
+
+    key: str
+    message: str
+    fix: str
+    severity: Severity = Severity.ERROR
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What one rule says of one recipe. `formula` shows the numbers that were compared."""
+
+    formula: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def show(self, text: str) -> None:
+        """Add a line to the formula."""
+        self.formula.append(text)
+
+    def error(self, key: str, message: str, fix: str) -> None:
+        """verl, or an engine below it, would refuse this or silently do another thing."""
+        self.problems.append(Problem(key, message, fix))
+
+    def warn(self, key: str, message: str, fix: str) -> None:
+        """It runs, but most likely not as meant."""
+        self.problems.append(Problem(key, message, fix, Severity.WARNING))
+
+    def note(self, key: str, message: str, fix: str = "") -> None:
+        """Worth knowing."""
+        self.problems.append(Problem(key, message, fix, Severity.NOTE))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the check. `judge` raises NotApplicable or Undecided where it must."""
+
+    id: str
+    source: Source
+    judge: Callable[[Setup, Judgement], None]
+
+    def of(self, setup: Setup) -> Judgement:
+        """The judgement on `setup`."""
+        judgement = Judgement()
+        self.judge(setup, judgement)
+        return judgement
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a positive number, rising."""
+    return [value for value in range(1, number + 1) if number % value == 0]

@@ -1,0 +1,184 @@
+"""Batch, group and micro-batch sizes."""
+
+from __future__ import annotations
+
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
+from reprise.recipe.setup import Setup
+
+__all__ = ["RULES"]
+
+_ACTOR = "actor_rollout_ref.actor"
+_ROLLOUT = "actor_rollout_ref.rollout"
+# Estimators whose baseline is the other responses of the same prompt.
+_GROUPED = frozenset(
+    {"grpo", "grpo_vectorized", "grpo_passk", "gdpo", "rloo", "rloo_vectorized", "opo", "gpg"}
+    | {"reinforce_plus_plus_baseline"}
+)
+
+
+def _needs_dp(setup: Setup) -> int:
+    if setup.dp is None:
+        raise Undecided("the data parallel size is not a whole number: see parallel/world")
+    return setup.dp
+
+
+def _nearest_batches(unit: int, n: int, batch: int) -> list[int]:
+    """The closest train batch sizes below and above whose batch x n is a multiple of unit."""
+    fitting = [size for size in range(1, batch + unit * n + 1) if size * n % unit == 0]
+    below = [size for size in fitting if size < batch]
+    above = [size for size in fitting if size > batch]
+    return below[-1:] + above[:1]
+
+
+def _divisible(setup: Setup, out: Judgement) -> None:
+    samples = setup.train_batch * setup.n
+    if setup.dynamic:
+        unit, words = _needs_dp(setup), f"DP {setup.dp}"
+    elif setup.megatron:
+        micro = setup.integer(f"{_ACTOR}.ppo_micro_batch_size_per_gpu", 1)
+        unit, words = _needs_dp(setup) * micro, f"DP {setup.dp} x micro {micro}"
+    else:
+        unit, words = setup.world, f"{setup.nodes} nodes x {setup.gpus_per_node} GPUs"
+    shown = f"{setup.train_batch} prompts x n {setup.n} = {samples}; {samples} % ({words} = {unit})"
+    out.show(f"{shown} = {samples % unit}")
+    if samples % unit:
+        sizes = " or ".join(map(str, _nearest_batches(unit, setup.n, setup.train_batch)))
+        out.error(
+            "data.train_batch_size",
+            f"{samples} samples do not split over {words} = {unit}: {samples} % {unit} = "
+            f"{samples % unit}",
+            f"data.train_batch_size={sizes}",
+        )
+
+
+def _mini_le_train(setup: Setup, out: Judgement) -> None:
+    mini, train = setup.mini_batch, setup.train_batch
+    out.show(f"mini batch {mini} <= train batch {train}")
+    if mini > train:
+        effect = (
+            f"the step would be padded to {mini * setup.n} samples, of which only "
+            f"{train * setup.n} are real"
+            if setup.dynamic
+            else "verl refuses it"
+        )
+        key = f"{_ACTOR}.ppo_mini_batch_size"
+        out.error(key, f"mini batch {mini} > train batch {train}: {effect}", f"{key}<={train}")
+    elif mini and train % mini:
+        key = f"{_ACTOR}.ppo_mini_batch_size"
+        out.warn(
+            key,
+            f"train batch {train} is no multiple of mini batch {mini}: every step is padded to "
+            f"{-(-train // mini) * mini * setup.n} samples",
+            f"{key}={max(size for size in range(1, mini + 1) if train % size == 0)}",
+        )
+
+
+def _mini_splits(setup: Setup, out: Judgement) -> None:
+    dp = _needs_dp(setup)
+    samples = setup.mini_batch * setup.n
+    out.show(f"mini {setup.mini_batch} x n {setup.n} = {samples}; {samples} % DP {dp}")
+    key = f"{_ACTOR}.ppo_mini_batch_size"
+    if samples % dp:
+        sizes = " or ".join(map(str, _nearest_batches(dp, setup.n, setup.mini_batch)))
+        out.error(key, f"{samples} samples of a mini batch over DP {dp}", f"{key}={sizes}")
+        return
+    if setup.dynamic:
+        return
+    micro = setup.integer(f"{_ACTOR}.ppo_micro_batch_size_per_gpu")
+    if not micro:
+        return  # batch/micro-set says so
+    out.show(f"{samples} / DP {dp} = {samples // dp} a rank; {samples // dp} % micro {micro}")
+    if samples // dp % micro:
+        legal = [size for size in range(1, micro + 1) if samples // dp % size == 0]
+        micro_key = f"{_ACTOR}.ppo_micro_batch_size_per_gpu"
+        out.error(
+            micro_key,
+            f"a rank's {samples // dp} samples are no multiple of micro batch {micro}",
+            f"{micro_key}={legal[-1]}",
+        )
+
+
+def _micro_set(setup: Setup, out: Judgement) -> None:
+    if setup.dynamic:
+        raise NotApplicable("use_dynamic_bsz packs by tokens, micro batch sizes are not used")
+    wanted = [(_ACTOR, "ppo_micro_batch_size"), (_ROLLOUT, "log_prob_micro_batch_size")]
+    if setup.reference:
+        wanted.append(("actor_rollout_ref.ref", "log_prob_micro_batch_size"))
+    for node, name in wanted:
+        old, new = setup.get(f"{node}.{name}"), setup.get(f"{node}.{name}_per_gpu")
+        out.show(f"{node}: {name}={old} {name}_per_gpu={new}, exactly one set")
+        if old is None and new is None:
+            out.error(
+                f"{node}.{name}_per_gpu",
+                "not set, and use_dynamic_bsz is False",
+                f"{node}.{name}_per_gpu=1, or {_ACTOR}.use_dynamic_bsz=True",
+            )
+        elif old is not None and new is not None:
+            out.error(f"{node}.{name}", "set beside its _per_gpu form", f"{node}.{name}=null")
+
+
+def _dynamic_agrees(setup: Setup, out: Judgement) -> None:
+    rollout = bool(setup.get(f"{_ROLLOUT}.log_prob_use_dynamic_bsz", False))
+    out.show(f"actor.use_dynamic_bsz {setup.dynamic} == rollout.log_prob_use_dynamic_bsz {rollout}")
+    if setup.dynamic != rollout:
+        key = f"{_ROLLOUT}.log_prob_use_dynamic_bsz"
+        out.error(
+            key,
+            f"{rollout}, but actor.use_dynamic_bsz is {setup.dynamic}",
+            f"{key}={setup.dynamic}",
+        )
+
+
+def _group(setup: Setup, out: Judgement) -> None:
+    estimator = str(setup.get("algorithm.adv_estimator", ""))
+    if estimator not in _GROUPED:
+        raise NotApplicable(f"{estimator} takes no baseline from a group")
+    out.show(f"n {setup.n} >= 2 for {estimator}")
+    key = f"{_ROLLOUT}.n"
+    if setup.n < 2:
+        out.error(
+            key,
+            f"{estimator} compares the responses of one prompt; with n={setup.n} there is no "
+            "baseline",
+            f"{key}=8 (8 to 16 are usual)",
+        )
+
+
+RULES = (
+    Rule(
+        "batch/divisible",
+        Source("utils/config.py", "real_train_batch_size % minimal_bsz == 0"),
+        _divisible,
+    ),
+    Rule(
+        "batch/mini-in-train",
+        Source("workers/config/actor.py", "if train_batch_size < self.ppo_mini_batch_size:"),
+        _mini_le_train,
+    ),
+    Rule(
+        "batch/mini-splits",
+        Source(
+            "workers/engine_workers.py",
+            "assert mini_batch_size % self.engine.get_data_parallel_size() == 0",
+        ),
+        _mini_splits,
+    ),
+    Rule(
+        "batch/micro-set",
+        Source("utils/config.py", "if mbs is None and mbs_per_gpu is None:"),
+        _micro_set,
+    ),
+    Rule(
+        "batch/dynamic-agrees",
+        Source(
+            "workers/engine_workers.py",
+            "assert self.config.actor.use_dynamic_bsz == self.config.rollout.log_prob_use_dynamic",
+        ),
+        _dynamic_agrees,
+    ),
+    Rule(
+        "batch/group-size",
+        Source("trainer/ppo/core_algos.py", "def compute_grpo_outcome_advantage("),
+        _group,
+    ),
+)

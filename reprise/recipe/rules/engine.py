@@ -1,0 +1,188 @@
+"""The training engine's bridge and overrides, the rollout engine's own settings, Hy3's needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reprise.recipe.names import Names
+from reprise.recipe.overrides import nearest_word
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
+from reprise.recipe.setup import Setup
+
+__all__ = ["HY3_SETTINGS", "RULES"]
+
+_MEGATRON = "actor_rollout_ref.actor.megatron"
+_OVERRIDE = f"{_MEGATRON}.override_transformer_config"
+_ROLLOUT = "actor_rollout_ref.rollout"
+# What any recipe that trains Hy3 needs, after the Hy3 training guide ("required for any recipe").
+HY3_SETTINGS: Mapping[str, object] = {
+    "actor_rollout_ref.model.path": None,  # any path
+    "actor_rollout_ref.model.trust_remote_code": True,
+    "data.trust_remote_code": True,
+    f"{_MEGATRON}.use_mbridge": True,
+    f"{_MEGATRON}.vanilla_mbridge": False,
+    f"{_OVERRIDE}.moe_router_enable_expert_bias": True,
+    f"{_OVERRIDE}.moe_router_bias_update_rate": 0,
+    f"{_OVERRIDE}.moe_router_load_balancing_type": "none",
+    f"{_OVERRIDE}.moe_grouped_gemm": True,
+}
+# Megatron's command-line switches, and the provider attribute that each one is about.
+_SWITCHES = {
+    "no_masked_softmax_fusion": "masked_softmax_fusion=False",
+    "no_gradient_accumulation_fusion": "gradient_accumulation_fusion=False",
+    "no_bias_swiglu_fusion": "bias_activation_fusion=False",
+    "no_bias_gelu_fusion": "bias_activation_fusion=False",
+    "no_bias_dropout_fusion": "bias_dropout_fusion=False",
+    "no_rope_fusion": "apply_rope_fusion=False",
+    "no_persist_layer_norm": "persist_layer_norm=False",
+    "swiglu": "",
+    "accumulate_allreduce_grads_in_fp32": "",
+}
+
+
+def _bridge(setup: Setup, out: Judgement) -> None:
+    if not setup.megatron:
+        raise NotApplicable("the actor does not train with Megatron")
+    roles = ["actor"] + (["ref"] if setup.reference else [])
+    for role in roles:
+        node = f"actor_rollout_ref.{role}.megatron"
+        use = bool(setup.get(f"{node}.use_mbridge", True))
+        out.show(f"{role}: use_mbridge {use} == True")
+        if not use:
+            out.error(
+                f"{node}.use_mbridge",
+                "False: this verl's Megatron engine asserts True",
+                f"{node}.use_mbridge=True (Hugging Face weights are then loaded online, and an "
+                "offline conversion is optional)",
+            )
+        dist = bool(setup.get(f"{node}.use_dist_checkpointing", False))
+        if dist and not setup.get(f"{node}.dist_checkpointing_path"):
+            out.error(
+                f"{node}.dist_checkpointing_path",
+                "not set, but use_dist_checkpointing is True",
+                f"{node}.use_dist_checkpointing=False, or give the path",
+            )
+        elif dist:
+            out.note(
+                f"{node}.use_dist_checkpointing",
+                "the weights are read from an MCore "
+                "checkpoint: check it with `reprise checkpoint check`",
+            )
+    if setup.get(f"{_MEGATRON}.vanilla_mbridge", False):
+        out.note(f"{_MEGATRON}.vanilla_mbridge", "True: the older mbridge, on its way out")
+
+
+def _provider(setup: Setup, out: Judgement) -> None:
+    if not setup.megatron:
+        raise NotApplicable("the actor does not train with Megatron")
+    if setup.get(f"{_MEGATRON}.vanilla_mbridge", False):
+        raise NotApplicable("vanilla_mbridge hands any key on")
+    known = _names(setup, "provider")
+    out.show(f"{len(setup.override)} override keys are attributes of the provider of {known.of}")
+    for name in setup.override:
+        if name in known.names:
+            continue
+        key = f"{_OVERRIDE}.{name}"
+        if name in _SWITCHES:
+            instead = _SWITCHES[name]
+            fix = f"+{_OVERRIDE}.{instead}" if instead else f"leave out {key}: the bridge sets it"
+            reason = "a switch of Megatron's command line, no attribute of the provider"
+        else:
+            close = nearest_word(name, sorted(known.names))
+            fix = f"+{_OVERRIDE}.{close}={setup.override[name]}" if close else f"leave out {key}"
+            reason = f"not an attribute of the provider of {known.of}"
+        out.error(key, f"{reason}: AttributeError when the model is built", fix)
+
+
+def _names(setup: Setup, engine: str) -> Names:
+    names = setup.known.names.get(engine)
+    if not isinstance(names, Names):
+        raise Undecided(f"the settings that {engine} knows are not given")
+    return names
+
+
+def _engine_kwargs(setup: Setup, out: Judgement) -> None:
+    given = setup.get(f"{_ROLLOUT}.engine_kwargs.{setup.engine}")
+    if not isinstance(given, Mapping) or not given:
+        out.show(f"no engine_kwargs for {setup.engine}")
+        return
+    known = _names(setup, setup.engine)
+    out.show(f"{', '.join(map(str, given))} are settings of {known.of}")
+    for name in given:
+        if name in known.names:
+            continue
+        key = f"{_ROLLOUT}.engine_kwargs.{setup.engine}.{name}"
+        close = nearest_word(str(name), sorted(known.names))
+        out.error(
+            key,
+            f"{known.of} has no setting {name!r} ({known.source})",
+            f"{key.removesuffix(str(name))}{close}=…" if close else f"leave out {key}",
+        )
+
+
+def _hy3(setup: Setup, out: Judgement) -> None:
+    family = setup.model.family if setup.model else ""
+    if not (setup.known.hy3 or family == "hy_v3"):
+        raise NotApplicable("the model is not Hy3")
+    if not setup.megatron:
+        raise NotApplicable("the settings are those of the Megatron engine")
+    met = 0
+    for key, wanted in HY3_SETTINGS.items():
+        have = setup.get(key)
+        if (wanted is None and have) or (wanted is not None and have == wanted):
+            met += 1
+            continue
+        plus = "" if setup.has(key) else "+"
+        value = "/path/to/Hy3" if wanted is None else wanted
+        shown = "not set" if have is None else repr(have)
+        out.error(
+            key,
+            f"{shown}: one of the nine settings that any Hy3 recipe needs",
+            f"{plus}{key}={value}",
+        )
+    out.show(f"{met} of the nine settings that Hy3 needs")
+
+
+def _device(setup: Setup, out: Judgement) -> None:
+    device = str(setup.get("trainer.device", "cuda"))
+    environment = setup.known.environment
+    out.show(f"trainer.device {device}; VERL_PLATFORM={environment.get('VERL_PLATFORM', '')}")
+    if device != "musa":
+        return
+    wanted = {
+        "VERL_PLATFORM": "musa",
+        "VERL_USE_EXTERNAL_MODULES": "verl_hardware_plugin",
+        "RAY_EXPERIMENTAL_NOSET_MUSA_VISIBLE_DEVICES": "1",
+    }
+    for name, value in wanted.items():
+        if environment.get(name) != value:
+            out.error(
+                "trainer.device",
+                f"musa, but {name} is {environment.get(name)!r}",
+                f"{name}={value} in the job's env_vars",
+            )
+
+
+RULES = (
+    Rule(
+        "engine/bridge",
+        Source("workers/engine/megatron/transformer_impl.py", "assert self.engine_config.use_mbri"),
+        _bridge,
+    ),
+    Rule(
+        "engine/overrides",
+        Source("Megatron-Bridge models/model_provider.py: apply_overrides_and_finalize"),
+        _provider,
+    ),
+    Rule(
+        "engine/kwargs",
+        Source("workers/rollout/vllm_rollout/vllm_async_server.py", "**engine_kwargs,"),
+        _engine_kwargs,
+    ),
+    Rule(
+        "engine/platform",
+        Source("plugin/platform/platform_manager.py", 'os.environ.get("VERL_PLATFORM"'),
+        _device,
+    ),
+    Rule("hy3/required", Source("Hy3 training guide: settings required for any recipe"), _hy3),
+)

@@ -1,0 +1,310 @@
+"""Parallel sizes of training: world, experts, stages, heads, recomputation, the reference."""
+
+from __future__ import annotations
+
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided, divisors
+from reprise.recipe.setup import Setup
+
+__all__ = ["RULES", "stage_layers"]
+
+_MEGATRON = "actor_rollout_ref.actor.megatron"
+_TP = f"{_MEGATRON}.tensor_model_parallel_size"
+_PP = f"{_MEGATRON}.pipeline_model_parallel_size"
+_CP = f"{_MEGATRON}.context_parallel_size"
+_EP = f"{_MEGATRON}.expert_model_parallel_size"
+_ETP = f"{_MEGATRON}.expert_tensor_parallel_size"
+_OVERRIDE = f"{_MEGATRON}.override_transformer_config"
+_CORE = "Megatron-LM megatron/core"
+_SIZES = (
+    "tensor_model",
+    "pipeline_model",
+    "context",
+    "expert_model",
+    "expert_tensor",
+    "virtual_pipeline_model",
+)
+
+
+def _only_megatron(setup: Setup) -> None:
+    if not setup.megatron:
+        raise NotApplicable(
+            f"the actor's engine is {setup.get('actor_rollout_ref.actor.strategy')}"
+        )
+
+
+def _experts(setup: Setup) -> int:
+    if setup.model is None or setup.model.experts is None:
+        raise Undecided("the number of experts of the model is not known (--model-config)")
+    return setup.model.experts
+
+
+def _world(setup: Setup, out: Judgement) -> None:
+    group = setup.tp * setup.pp * setup.cp
+    names = f"TP {setup.tp} x PP {setup.pp} x CP {setup.cp}"
+    machine = f"{setup.nodes} nodes x {setup.gpus_per_node} GPUs = {setup.world}"
+    out.show(f"{machine} = {names} = {group} x DP {setup.dp if setup.dp else '?'}")
+    if setup.world % group:
+        legal = [size for size in divisors(setup.world) if size % (setup.tp * setup.cp) == 0]
+        pps = [size // (setup.tp * setup.cp) for size in legal]
+        fix = f"{_PP}={_join(pps)}" if pps else f"{_TP} x {_CP} a divisor of {setup.world}"
+        out.error(_PP, f"{setup.world} GPUs do not divide by {names} = {group}", fix)
+
+
+def _join(values: list[int]) -> str:
+    return ", ".join(map(str, values[:-1])) + (" or " if values[1:] else "") + str(values[-1])
+
+
+def _experts_world(setup: Setup, out: Judgement) -> None:
+    _only_megatron(setup)
+    group = setup.etp * setup.ep * setup.pp
+    unset = setup.get(_ETP) is None and setup.tp > 1 and setup.ep > 1
+    etp = f"ETP {setup.etp}" + (" (not set: Megatron takes TP)" if unset else "")
+    names = f"{etp} x EP {setup.ep} x PP {setup.pp}"
+    dp = setup.world // group if group and setup.world % group == 0 else None
+    out.show(f"{setup.world} GPUs = {names} = {group} x expert DP {dp or '?'}; DP {setup.dp}")
+    if dp is not None:
+        return
+    if unset and setup.world % (setup.ep * setup.pp) == 0:
+        fix = f"{_ETP}=1"
+    else:
+        fits = [
+            ep for ep in divisors(setup.world) if setup.world % (setup.etp * ep * setup.pp) == 0
+        ]
+        if setup.model is not None and setup.model.experts:
+            fits = [ep for ep in fits if (setup.model.experts or 1) % ep == 0]
+        fix = f"{_EP}={_join(fits)}" if fits else f"a smaller {_PP}"
+    out.error(_EP, f"{setup.world} GPUs do not divide by {names} = {group}", fix)
+
+
+def _experts_divide(setup: Setup, out: Judgement) -> None:
+    _only_megatron(setup)
+    if setup.ep == 1:
+        raise NotApplicable("EP is 1")
+    experts = _experts(setup)
+    if not experts:
+        raise NotApplicable("the model is dense: see parallel/dense")
+    out.show(f"{experts} experts % EP {setup.ep} = {experts % setup.ep}")
+    if experts % setup.ep:
+        legal = [size for size in divisors(experts) if setup.world % size == 0]
+        out.error(
+            _EP, f"{experts} experts do not split over EP {setup.ep}", f"{_EP}={_join(legal)}"
+        )
+
+
+def _dense(setup: Setup, out: Judgement) -> None:
+    _only_megatron(setup)
+    if _experts(setup):
+        raise NotApplicable(f"the model has {setup.model.experts if setup.model else 0} experts")
+    out.show(f"dense model: EP {setup.ep} == 1, and no moe_* override")
+    for role in ("actor", "ref"):
+        ep = setup.size("expert_model", role)
+        if ep > 1:
+            key = f"actor_rollout_ref.{role}.megatron.expert_model_parallel_size"
+            out.error(key, f"{ep}, but the model has no experts", f"{key}=1")
+    for name in setup.override:
+        if str(name).startswith("moe_"):
+            out.warn(f"{_OVERRIDE}.{name}", "a setting of experts on a dense model", "leave it out")
+
+
+def stage_layers(setup: Setup, layers: int) -> list[int] | None:
+    """Decoder layers of each pipeline stage as Megatron lays them out; None when it cannot.
+
+    After get_num_layers_to_build of megatron/core/transformer/transformer_block.py. The stages
+    of an explicit pipeline_model_parallel_layout are not read: None as well.
+    """
+    override, pp = setup.override, setup.pp
+    if override.get("pipeline_model_parallel_layout"):
+        return None
+    first = override.get("num_layers_in_first_pipeline_stage")
+    last = override.get("num_layers_in_last_pipeline_stage")
+    if first is not None or last is not None:
+        fixed = [size for size in (first, last) if size is not None]
+        rest, stages = layers - sum(fixed), pp - len(fixed)
+        if rest < 0 or (stages == 0 and rest) or (stages and rest % stages):
+            return None
+        middle = [rest // stages] * stages if stages else []
+        return (
+            ([first] if first is not None else []) + middle + ([last] if last is not None else [])
+        )
+    extra_first = bool(override.get("account_for_embedding_in_pipeline_split"))
+    extra_last = bool(override.get("account_for_loss_in_pipeline_split"))
+    total = layers + extra_first + extra_last
+    if total % pp:
+        return None
+    stages_layers = [total // pp] * pp
+    stages_layers[0] -= extra_first
+    stages_layers[-1] -= extra_last
+    return stages_layers
+
+
+def _layers(setup: Setup, out: Judgement) -> None:
+    _only_megatron(setup)
+    if setup.model is None or setup.model.layers is None:
+        raise Undecided("the number of layers of the model is not known (--model-config)")
+    layers = setup.model.layers
+    if setup.override.get("pipeline_model_parallel_layout"):
+        raise Undecided("pipeline_model_parallel_layout is laid out by hand: not read")
+    stages = stage_layers(setup, layers)
+    vpp = setup.get(f"{_MEGATRON}.virtual_pipeline_model_parallel_size")
+    if stages is None or sum(stages) != layers:
+        legal = [
+            size for size in divisors(layers) if setup.world % (size * setup.tp * setup.cp) == 0
+        ]
+        out.show(f"{layers} layers over PP {setup.pp}: {layers} % {setup.pp} = {layers % setup.pp}")
+        last = layers - (setup.pp - 1) * -(-layers // setup.pp)
+        tail = f", or +{_OVERRIDE}.num_layers_in_last_pipeline_stage={last}" if last > 0 else ""
+        out.error(
+            _PP,
+            f"{layers} layers do not split over PP {setup.pp}",
+            f"{_PP}={_join(legal)}{tail}" if legal else f"a PP that divides {layers}",
+        )
+        return
+    out.show(f"{layers} layers over PP {setup.pp}: {_runs(stages)} a stage")
+    if min(stages) < 1:
+        out.error(_PP, f"a stage would have no layer: {_runs(stages)}", "a smaller PP")
+    if isinstance(vpp, int) and vpp > 1:
+        key = f"{_MEGATRON}.virtual_pipeline_model_parallel_size"
+        if setup.pp == 1:
+            out.error(key, f"{vpp} virtual stages need PP > 1", f"{key}=null")
+        elif any(size % vpp for size in stages):
+            out.error(
+                key,
+                f"{_runs(stages)} layers a stage do not split into {vpp} chunks",
+                f"{key}={_join(divisors(min(stages)))} or null",
+            )
+
+
+def _runs(stages: list[int]) -> str:
+    return str(stages[0]) if len(set(stages)) == 1 else "/".join(map(str, stages))
+
+
+def _heads(setup: Setup, out: Judgement) -> None:
+    _only_megatron(setup)
+    if setup.model is None or not setup.model.heads or not setup.model.kv_heads:
+        raise Undecided("the model's heads are not known (--model-config)")
+    heads, groups = setup.model.heads, setup.model.kv_heads
+    out.show(f"{heads} heads % TP {setup.tp} = {heads % setup.tp}; KV heads {groups}")
+    if heads % setup.tp:
+        legal = [size for size in divisors(heads) if setup.world % size == 0]
+        out.error(_TP, f"{heads} heads do not split over TP {setup.tp}", f"{_TP}={_join(legal)}")
+    elif groups % setup.tp:
+        out.warn(
+            _TP,
+            f"KV heads {groups} do not split over TP {setup.tp}: whether Megatron replicates them "
+            "depends on its version",
+            f"{_TP}={_join(divisors(groups))}",
+        )
+
+
+def _sequence(setup: Setup, out: Judgement) -> None:
+    _only_megatron(setup)
+    if setup.tp == 1 or not _experts(setup):
+        raise NotApplicable("only for experts with TP > 1")
+    key = f"{_MEGATRON}.sequence_parallel"
+    out.show(f"TP {setup.tp} with experts: sequence_parallel {setup.get(key, True)}")
+    if setup.get(key, True) is False:
+        out.error(key, "experts with TP > 1 need sequence parallelism", f"{key}=True")
+
+
+def _reference(setup: Setup, out: Judgement) -> None:
+    _only_megatron(setup)
+    if not setup.reference:
+        raise NotApplicable("no reference model is loaded")
+    for name in _SIZES:
+        key = f"actor_rollout_ref.ref.megatron.{name}_parallel_size"
+        actor, ref = setup.get(f"{_MEGATRON}.{name}_parallel_size"), setup.get(key)
+        if name == "expert_tensor":
+            actor, ref = actor or setup.tp, ref or setup.size("tensor_model", "ref")
+        out.show(f"ref {name} {ref} == actor {actor}")
+        if actor != ref:
+            out.error(
+                key,
+                f"{ref}, but the actor has {actor}: both live in one process, whose first "
+                "Megatron groups stay",
+                f"leave {key} out: it follows the actor",
+            )
+
+
+def _recompute(setup: Setup, out: Judgement) -> None:
+    _only_megatron(setup)
+    kind = setup.override.get("recompute_granularity")
+    method = setup.override.get("recompute_method")
+    count = setup.override.get("recompute_num_layers")
+    key = f"{_OVERRIDE}.recompute_num_layers"
+    out.show(f"recompute_granularity={kind} recompute_method={method} recompute_num_layers={count}")
+    if kind == "full":
+        if method not in ("uniform", "block"):
+            out.error(
+                f"{_OVERRIDE}.recompute_method",
+                f"{method} with granularity full",
+                f"+{_OVERRIDE}.recompute_method=uniform",
+            )
+        if count is None:
+            out.error(key, "not set, but granularity full needs it", f"+{key}=1")
+    elif count is not None or method is not None:
+        out.warn(
+            f"{_OVERRIDE}.recompute_granularity",
+            f"{kind}: recompute_method and recompute_num_layers say nothing without full",
+            f"+{_OVERRIDE}.recompute_granularity=full, or leave the other two out",
+        )
+    if count is None or kind != "full":
+        return
+    if setup.model is None or setup.model.layers is None:
+        raise Undecided("the number of layers of the model is not known (--model-config)")
+    stages = stage_layers(setup, setup.model.layers)
+    most = max(stages) if stages else -(-setup.model.layers // setup.pp)
+    out.show(f"1 <= recompute_num_layers {count} <= {most} layers of a stage")
+    if not 1 <= count <= most:
+        out.error(
+            key,
+            f"{count}, but a stage has {most} of the model's {setup.model.layers} layers",
+            f"{key}=1 (lowest peak) to {most}",
+        )
+
+
+RULES = (
+    Rule("parallel/world", Source("utils/config.py", "n_gpus % (model_parallel_size"), _world),
+    Rule(
+        "parallel/experts-world",
+        Source(f"{_CORE}/parallel_state.py: initialize_model_parallel, expert ranks"),
+        _experts_world,
+    ),
+    Rule(
+        "parallel/experts-divide",
+        Source(f"{_CORE}/transformer/transformer_config.py: num_moe_experts and EP"),
+        _experts_divide,
+    ),
+    Rule(
+        "parallel/dense",
+        Source(f"{_CORE}/transformer/transformer_config.py: EP needs num_moe_experts"),
+        _dense,
+    ),
+    Rule(
+        "parallel/layers",
+        Source(f"{_CORE}/transformer/transformer_block.py: get_num_layers_to_build"),
+        _layers,
+    ),
+    Rule(
+        "parallel/heads",
+        Source(f"{_CORE}/transformer/transformer_config.py: num_attention_heads and TP"),
+        _heads,
+    ),
+    Rule(
+        "parallel/sequence",
+        Source(f"{_CORE}/transformer/moe/moe_layer.py: TP with experts"),
+        _sequence,
+    ),
+    Rule(
+        "parallel/reference",
+        Source(
+            "workers/engine/megatron/transformer_impl.py",
+            "# TODO: set different parallelism for actor, critic, ref if mpu.is_initialized():",
+        ),
+        _reference,
+    ),
+    Rule(
+        "parallel/recompute",
+        Source(f"{_CORE}/transformer/transformer_config.py: recompute_* checks"),
+        _recompute,
+    ),
+)

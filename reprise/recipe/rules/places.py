@@ -1,0 +1,256 @@
+"""Where a run writes and reads, and what its environment says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from reprise.recipe.overrides import nearest_word
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
+from reprise.recipe.setup import Setup
+
+__all__ = ["RULES", "is_secret", "masked"]
+
+_LOGGERS = (
+    "wandb",
+    "mlflow",
+    "swanlab",
+    "vemlp_wandb",
+    "tensorboard",
+    "console",
+    "clearml",
+    "trackio",
+    "file",
+)
+_SECRET = re.compile(r"(^|_)(api_?key|access_?key|secret(_key)?|password|passwd|token)$", re.I)
+_SECRET_VALUE = re.compile(r"^(hf_|sk-|ghp_|glpat-|xox[bp]-)[A-Za-z0-9_-]{8,}$")
+# Where a write-path must not lie; nothing is opened here.
+_NODES_OWN = ("/tmp/", "/dev/shm/")  # noqa: S108
+_INIT = "ray_kwargs.ray_init.runtime_env"
+
+
+def is_secret(name: str, value: object) -> bool:
+    """Whether a setting looks like a credential written out (a reference `${…}` is none)."""
+    if not isinstance(value, str) or not value or value.startswith(("${", "/<")):
+        return False
+    return bool(_SECRET.search(name.rsplit(".", 1)[-1]) or _SECRET_VALUE.match(value))
+
+
+def masked(value: str) -> str:
+    """A credential as it may be shown."""
+    return "*" * min(8, max(3, len(value)))
+
+
+def _absolute(value: str) -> bool:
+    return PurePosixPath(value).is_absolute() or "://" in value
+
+
+def _checkpoints(setup: Setup, out: Judgement) -> None:
+    keys = ["trainer.default_local_dir", "trainer.rollout_data_dir", "trainer.validation_data_dir"]
+    for key in keys:
+        value = setup.get(key)
+        out.show(f"{key}={value}")
+        if not isinstance(value, str):
+            continue
+        if not _absolute(value):
+            reason = (
+                "every node would write its own part, and resume_mode=auto never find it"
+                if key == keys[0]
+                else "it would stay on whichever node wrote it"
+            )
+            out.error(
+                key,
+                f"{value} is relative: under a Ray job that is inside the unpacked package, so "
+                f"that {reason}",
+                f"{key}=/shared/folder/of/this/run (reprise train sets it)",
+            )
+        elif value.startswith(_NODES_OWN):
+            out.warn(key, f"{value} is a node's own folder", f"{key}=/shared/folder/of/this/run")
+
+
+def _loggers(setup: Setup, out: Judgement) -> None:
+    value = setup.get("trainer.logger", [])
+    names = [value] if isinstance(value, str) else list(value)
+    environment = setup.known.environment
+    out.show(f"loggers {', '.join(map(str, names))}")
+    for name in names:
+        if name not in _LOGGERS:
+            out.error(
+                "trainer.logger",
+                f"this verl has no logger {name!r}",
+                f"one of {', '.join(_LOGGERS)}; nearest: "
+                f"{nearest_word(str(name), _LOGGERS) or 'console'}",
+            )
+    wanted = {"file": "VERL_FILE_LOGGER_PATH", "tensorboard": "TENSORBOARD_DIR"}
+    for name, variable in wanted.items():
+        path = environment.get(variable, "")
+        if name in names and not _absolute(path):
+            out.error(
+                "trainer.logger",
+                f"{name} writes to {path or 'a relative folder'}: lost inside the unpacked package"
+                + ("; a second attempt would erase the first one's file" if name == "file" else ""),
+                f"{variable}=/shared/folder/of/this/attempt in the job's env_vars "
+                "(reprise train sets it)",
+            )
+    for name, variable in (("wandb", "WANDB_MODE"), ("swanlab", "SWANLAB_MODE")):
+        if name in names and not environment.get(variable):
+            out.warn(
+                "trainer.logger",
+                f"{name} reaches for its server from the cluster, and waits for it",
+                f"{variable}=offline in the job's env_vars, unless the nodes reach the server",
+            )
+
+
+def _inputs(setup: Setup, out: Judgement) -> None:
+    if setup.known.shared is None:
+        raise NotApplicable("the doctor's answer is not given, so that no path can be called seen")
+    folders = [PurePosixPath(folder) for folder in setup.known.shared]
+    for key, value in _paths(setup):
+        path = PurePosixPath(value)
+        seen = any(path.is_relative_to(folder) for folder in folders)
+        out.show(f"{key}={value}: {'shared' if seen else 'not seen by the doctor'}")
+        if not seen and not value.startswith("/<"):
+            out.warn(
+                key,
+                f"{value} lies in no folder that the doctor saw on every node",
+                f"put it under {' or '.join(setup.known.shared)}, or name its folder in the "
+                "site file",
+            )
+
+
+def _paths(setup: Setup) -> Iterator[tuple[str, str]]:
+    def walk(node: object, prefix: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, Mapping):
+            for key, value in node.items():
+                yield from walk(value, f"{prefix}.{key}" if prefix else str(key))
+        elif isinstance(node, list):
+            for value in node:
+                yield from walk(value, prefix)
+        elif isinstance(node, str) and node.startswith("/") and len(node) > 1:
+            yield prefix, node
+
+    yield from walk(setup.values, "")
+
+
+def _data_files(setup: Setup, out: Judgement) -> None:
+    for key in ("data.train_files", "data.val_files"):
+        value = setup.get(key)
+        for name in value if isinstance(value, list) else [value]:
+            out.show(f"{key}: {name}")
+            if isinstance(name, str) and not _absolute(name) and not name.startswith("~"):
+                out.warn(
+                    key,
+                    f"{name} is relative: it must lie in the package that Ray ships",
+                    f"{key}=/shared/folder/{PurePosixPath(name).name}",
+                )
+
+
+def _merge(setup: Setup, out: Judgement) -> None:
+    job = setup.known.runtime_env
+    if job is None:
+        raise NotApplicable("no runtime_env.yaml is given")
+    mine = setup.get(_INIT, {})
+    if not isinstance(mine, Mapping) or not mine:
+        out.show("the config sets no runtime environment of its own")
+        return
+    env = job.get("env_vars") or {}
+    if str(env.get("RAY_OVERRIDE_JOB_RUNTIME_ENV", "")) == "1":
+        raise NotApplicable("RAY_OVERRIDE_JOB_RUNTIME_ENV=1: the driver's values win")
+    file = setup.known.runtime_env_file
+    both = [name for name in mine if name != "env_vars" and name in job]
+    both += [f"env_vars.{name}" for name in mine.get("env_vars") or {} if name in env]
+    out.show(f"set both in {file} and in {_INIT}: {', '.join(both) or 'nothing'}")
+    for name in both:
+        out.error(
+            f"{_INIT}.{name}",
+            f"also set in {file}: Ray refuses to merge the job's and the driver's {name}",
+            f"leave {_INIT}.{name} out and set it in {file} alone",
+        )
+
+
+def _secrets(setup: Setup, out: Judgement) -> None:
+    count = 0
+
+    def walk(node: object, prefix: str) -> None:
+        nonlocal count
+        if isinstance(node, Mapping):
+            for key, value in node.items():
+                walk(value, f"{prefix}.{key}" if prefix else str(key))
+        elif isinstance(node, str) and is_secret(prefix, node):
+            count += 1
+            name = prefix.rsplit(".", 1)[-1]
+            out.error(
+                prefix,
+                f"a credential written out ({masked(node)}): it would be in the config that every "
+                "run stores and in the process list",
+                f"export {name} where the job is submitted, and leave it out of the overrides",
+            )
+
+    walk(setup.values, "")
+    out.show(f"{count} credentials in the config")
+
+
+def _resume(setup: Setup, out: Judgement) -> None:
+    if setup.get("trainer.resume_mode", "auto") != "auto":
+        raise NotApplicable(f"resume_mode is {setup.get('trainer.resume_mode')}")
+    folder = Path(str(setup.get("trainer.default_local_dir", "")))
+    try:
+        step = int((folder / "latest_checkpointed_iteration.txt").read_text().strip())
+    except FileNotFoundError:
+        raise NotApplicable(f"no checkpoint is visible in {folder}") from None
+    except (OSError, ValueError) as error:
+        raise Undecided(f"the tracker of {folder} cannot be read: {error}") from None
+    actor = folder / f"global_step_{step}" / "actor"
+    if not actor.is_dir():
+        out.error(
+            "trainer.default_local_dir",
+            f"the tracker names step {step}, but {actor} is missing: verl would start from 0",
+            "reprise checkpoint check " + str(folder),
+        )
+        return
+    names = [path.name for path in actor.glob("model_world_size_*_rank_*.pt")]
+    worlds = {int(name.split("_")[3]) for name in names}
+    out.show(f"step {step}: saved with {sorted(worlds) or 'dist_ckpt'}, recipe has {setup.world}")
+    if worlds and worlds != {setup.world}:
+        saved = ", ".join(map(str, sorted(worlds)))
+        out.error(
+            "trainer.nnodes",
+            f"step {step} was saved with {saved} ranks, the recipe has {setup.world}; FSDP shards "
+            "cannot be redistributed",
+            f"the same number of GPUs ({saved}), or merge the weights to Hugging Face format and "
+            "start from them (the optimizer's state is lost)",
+        )
+    elif not worlds and (actor / "dist_ckpt").is_dir():
+        out.note("trainer.nnodes", f"step {step} is a dist_ckpt: Megatron redistributes it")
+    if not (folder / f"global_step_{step}" / "data.pt").exists():
+        out.warn(
+            "trainer.default_local_dir",
+            f"step {step} has no data.pt: the data order starts anew",
+            "reprise checkpoint check " + str(folder),
+        )
+
+
+RULES = (
+    Rule(
+        "paths/writes",
+        Source("trainer/config/ppo_trainer.yaml", "default_local_dir: checkpoints/"),
+        _checkpoints,
+    ),
+    Rule(
+        "paths/loggers", Source("utils/tracking.py", 'os.getenv("VERL_FILE_LOGGER_PATH"'), _loggers
+    ),
+    Rule("paths/seen", Source("the doctor's list of shared folders"), _inputs),
+    Rule("paths/data", Source("trainer/ppo/utils.py", "def create_rl_dataset("), _data_files),
+    Rule(
+        "env/merge",
+        Source("Ray: a job's and a driver's runtime_env may not set the same key"),
+        _merge,
+    ),
+    Rule("env/secrets", Source("utils/tracking.py", "wandb.init("), _secrets),
+    Rule(
+        "resume/world-size",
+        Source("trainer/ppo/v1/trainer_base.py", "latest_checkpointed_iteration.txt"),
+        _resume,
+    ),
+)

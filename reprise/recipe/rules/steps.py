@@ -1,0 +1,113 @@
+"""Steps of the run against rows, epochs, and the save and test frequencies."""
+
+from __future__ import annotations
+
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
+from reprise.recipe.setup import Setup
+
+__all__ = ["RULES"]
+
+
+def _epoch(setup: Setup, out: Judgement) -> None:
+    rows, batch = setup.known.rows, setup.train_batch
+    if rows is None:
+        raise Undecided("the rows of the training file are not known")
+    if not batch:
+        raise Undecided("data.train_batch_size is not set")
+    steps, rest = divmod(rows, batch)
+    out.show(f"{rows:,} rows // batch {batch} = {steps:,} steps an epoch, {rest} rows unused")
+    if steps == 0:
+        out.error(
+            "data.train_batch_size",
+            f"0 steps an epoch: {rows} rows < batch {batch}, and the loader drops a partial batch: "
+            "the job would end 'successfully' without training",
+            f"data.train_batch_size={rows} or less",
+        )
+    elif rest:
+        out.note("data.train_batch_size", f"{steps:,} steps an epoch, {rest} rows unused in each")
+    unique = setup.known.prompts
+    if unique and unique < rows:
+        out.note(
+            "data.train_files",
+            f"{unique:,} distinct prompts in {rows:,} rows ({rows / unique:.0f}x): an epoch of the "
+            f"file is {steps:,} steps, of the distinct prompts {unique // batch:,}",
+        )
+
+
+def _frequencies(setup: Setup, out: Judgement) -> None:
+    steps = setup.steps
+    if steps is None:
+        raise Undecided("the number of steps is not known: the rows of the file are missing")
+    for name, what in (("save_freq", "checkpoint"), ("test_freq", "validation")):
+        key, freq = f"trainer.{name}", setup.integer(f"trainer.{name}", -1)
+        out.show(f"{name} {freq} <= {steps:,} steps")
+        if freq > steps > 0:
+            out.warn(
+                key,
+                f"{freq} > {steps:,} steps of the run: the only {what} is "
+                "that of the last step, and none if the run stops before",
+                f"{key}={max(1, steps // 5)}",
+            )
+        elif freq <= 0 and name == "save_freq" and setup.get("trainer.resume_mode") == "auto":
+            out.warn(
+                key,
+                f"{freq}: no checkpoint is ever written, a failure costs the whole run",
+                f"{key}=20",
+            )
+
+
+def _kept(setup: Setup, out: Judgement) -> None:
+    freq, steps = setup.integer("trainer.save_freq", -1), setup.steps
+    if freq <= 0:
+        raise NotApplicable("no checkpoint is written")
+    kept = setup.get("trainer.max_actor_ckpt_to_keep")
+    written = steps // freq if steps is not None else None
+    out.show(f"max_actor_ckpt_to_keep {kept}; written {written if written is not None else '?'}")
+    if kept is None and (written is None or written > 3):
+        out.warn(
+            "trainer.max_actor_ckpt_to_keep",
+            f"not set: all {f'{written:,} ' if written else ''}checkpoints stay on the disk "
+            "(reprise recipe plan shows their size)",
+            "trainer.max_actor_ckpt_to_keep=2",
+        )
+
+
+def _truncation(setup: Setup, out: Judgement) -> None:
+    policy = str(setup.get("data.truncation", "error"))
+    filtered = bool(setup.get("data.filter_overlong_prompts", False))
+    out.show(f"filter_overlong_prompts {filtered}, truncation {policy}")
+    if filtered:
+        return
+    effects = {
+        "left": "loses its beginning, where the instruction stands",
+        "right": "loses its end, where the question stands",
+        "middle": "loses its middle",
+    }
+    if policy in effects:
+        out.note(
+            "data.truncation",
+            f"a prompt over {setup.prompt} tokens {effects[policy]} "
+            "(reprise data check counts them)",
+        )
+    elif policy == "error":
+        out.warn(
+            "data.truncation",
+            f"a prompt over {setup.prompt} tokens ends the job when it is met",
+            "data.filter_overlong_prompts=True",
+        )
+
+
+RULES = (
+    Rule("steps/epoch", Source("trainer/ppo/v1/trainer_base.py", "drop_last=True,"), _epoch),
+    Rule(
+        "steps/frequencies",
+        Source("trainer/ppo/v1/trainer_base.py", "self.config.trainer.save_freq > 0"),
+        _frequencies,
+    ),
+    Rule(
+        "steps/checkpoints-kept",
+        Source("trainer/config/ppo_trainer.yaml", "max_actor_ckpt_to_keep: null"),
+        _kept,
+    ),
+    Rule("data/truncation", Source("utils/dataset/rl_dataset.py", "self.truncation"), _truncation),
+)
