@@ -45,14 +45,14 @@ class _Bridged:
         parent a copy of the settings that asks for none.
         """
         if get_device_name() != "cpu":
-            return super()._build_fsdp_module(module)  # type: ignore[misc,no-any-return]
+            return super()._build_fsdp_module(module)  # type: ignore[misc]
         wanted = self.engine_config
         plain = copy.copy(wanted)
         # verl's config classes freeze their fields against __setattr__; this is our own copy.
         plain.__dict__.update(forward_only=False, offload_policy=False)
         self.engine_config = plain
         try:
-            return super()._build_fsdp_module(module)  # type: ignore[misc,no-any-return]
+            return super()._build_fsdp_module(module)  # type: ignore[misc]
         finally:
             self.engine_config = wanted
 

@@ -24,7 +24,7 @@ from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import (
 from reprise_plugins.row_linear import row_linear
 
 
-class LiveLinearMethod(vllm_linear.UnquantizedLinearMethod):  # type: ignore[misc]
+class LiveLinearMethod(vllm_linear.UnquantizedLinearMethod):
     """Unquantized linear layer without packing."""
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
@@ -37,7 +37,7 @@ class LiveLinearMethod(vllm_linear.UnquantizedLinearMethod):  # type: ignore[mis
         return row_linear(x, layer.weight, bias)
 
 
-class LiveEmbeddingMethod(vllm_embedding.UnquantizedEmbeddingMethod):  # type: ignore[misc]
+class LiveEmbeddingMethod(vllm_embedding.UnquantizedEmbeddingMethod):
     """Unquantized embedding and output head without packing."""
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
@@ -50,7 +50,7 @@ class LiveEmbeddingMethod(vllm_embedding.UnquantizedEmbeddingMethod):  # type: i
         return row_linear(x, layer.weight, bias)
 
 
-class LiveExperts(cpu_fused_moe.CPUFusedMOE):  # type: ignore[misc]
+class LiveExperts(cpu_fused_moe.CPUFusedMOE):
     """vLLM's expert-by-expert path, each expert a view of the live stacked weight."""
 
     def _pad_moe_intermediate_for_grouped_gemm(self, layer: torch.nn.Module) -> None:
@@ -76,7 +76,7 @@ def _per_expert(layer: torch.nn.Module, weight: str, bias: str) -> list[Any]:
     ]
 
 
-class LiveFusedMoEMethod(UnquantizedFusedMoEMethod):  # type: ignore[misc]
+class LiveFusedMoEMethod(UnquantizedFusedMoEMethod):
     """Unquantized experts without packing."""
 
     def process_weights_after_loading(self, layer: Any) -> None:
@@ -88,14 +88,14 @@ class LiveFusedMoEMethod(UnquantizedFusedMoEMethod):  # type: ignore[misc]
         self.cpu_fused_moe = LiveExperts(layer)
 
 
-def _live(base: type, stock: type, live: type) -> type:
+def _live(base: Any, stock: type, live: Any) -> type:
     """Return a subclass of a vLLM layer that swaps its method once the stock one has set it up.
 
     After, not before: vLLM picks the weight loader by the class name of the method.
     """
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        base.__init__(self, *args, **kwargs)  # type: ignore[misc]
+        base.__init__(self, *args, **kwargs)
         if type(self.quant_method) is stock:
             self.quant_method = live()
 

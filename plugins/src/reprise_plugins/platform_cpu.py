@@ -101,7 +101,7 @@ def device_module() -> ModuleType:
 
 
 @PlatformRegistry.register(platform="cpu")
-class PlatformCPU(PlatformBase):  # type: ignore[misc]
+class PlatformCPU(PlatformBase):
     """The platform that ``VERL_PLATFORM=cpu`` selects."""
 
     device_name = "cpu"

@@ -31,13 +31,16 @@ class _Loader(Loader):
 
 class _Finder(MetaPathFinder):
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
-        self.name, self.then, self.done = name, then, False
+        self.name, self.then, self.searching = name, then, False
 
     def find_spec(self, name: str, *_args: Any, **_kwargs: Any) -> ModuleSpec | None:
-        if name != self.name or self.done:
+        if name != self.name or self.searching:
             return None
-        self.done = True  # the search below comes back here
-        spec = importlib.util.find_spec(name)
+        self.searching = True  # the search below comes back here
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.searching = False
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self.then)
         return spec

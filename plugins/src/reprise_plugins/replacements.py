@@ -6,7 +6,6 @@ Each function is called only after its bridge's assertion held (``reprise_plugin
 import functools
 import importlib
 import importlib.util
-from types import ModuleType
 from typing import Any
 
 from reprise_plugins.post_import import after_import
@@ -14,7 +13,7 @@ from reprise_plugins.post_import import after_import
 
 def process_group() -> None:
     """Start process groups on "cpu:gloo" where verl would say "cpu:gloo,cpu:gloo"."""
-    module = importlib.import_module("verl.utils.distributed")
+    module: Any = importlib.import_module("verl.utils.distributed")
     original = module.initialize_global_process_group_ray
 
     @functools.wraps(original)
@@ -28,14 +27,14 @@ def padding() -> None:
     """Use verl's pure-torch padding helpers where flash-attn is missing."""
     if importlib.util.find_spec("flash_attn") is not None:
         return
-    module = importlib.import_module("verl.utils.attention_utils")
+    module: Any = importlib.import_module("verl.utils.attention_utils")
 
     def torch_functions() -> tuple[Any, ...]:
         helpers = importlib.import_module("verl.utils.npu_flash_attn_utils")
         names = ("index_first_axis", "pad_input", "rearrange", "unpad_input")
         return tuple(getattr(helpers, name) for name in names)
 
-    module._get_attention_functions = torch_functions  # type: ignore[attr-defined]
+    module._get_attention_functions = torch_functions
 
 
 def fused_moe_name() -> None:
@@ -44,7 +43,7 @@ def fused_moe_name() -> None:
     The class has no instance, so verl's ``isinstance`` tests answer "not an FP8 expert layer".
     """
 
-    def add(module: ModuleType) -> None:
-        module.FusedMoE = type("FusedMoE", (), {"__module__": __name__})  # type: ignore[attr-defined]
+    def add(module: Any) -> None:
+        module.FusedMoE = type("FusedMoE", (), {"__module__": __name__})
 
     after_import("vllm.model_executor.layers.fused_moe.layer", add)

@@ -33,7 +33,7 @@ def run_seed() -> int | None:
 _PlainWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
-class SeededWorker(_PlainWorker):  # type: ignore[misc]
+class SeededWorker(_PlainWorker):
     """verl's worker, which gives each sample of a prompt a seed of its own."""
 
     async def _run_agent_loop(
@@ -54,7 +54,7 @@ class SeededWorker(_PlainWorker):  # type: ignore[misc]
         return await super()._run_agent_loop(sampling_params, trajectory, **kwargs)
 
 
-class SeededAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
+class SeededAgentLoopManager(AgentLoopManagerTQ):
     """verl's manager with seeded workers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from reprise_plugins.bridges import BY_NAME
+from reprise_plugins.order import stable_order
 
 #: Seconds between two looks at the queue. verl's default of 2 s is up to half a step here.
 POLL_SECONDS = 0.05
@@ -17,22 +18,7 @@ POLL_SECONDS = 0.05
 BY_NAME["sampler"].require()
 
 
-def stable_order(keys: list[str], prompts: list[str]) -> list[int]:
-    """Return the positions of ``keys`` sorted by prompt, sample and output of a sample.
-
-    Keys are ``<uid>_<sample>_<output>`` (verl's format); ``prompts`` are the uids in the order in
-    which they were submitted. uids are random, their order is that of the data loader.
-    """
-    rank = {uid: position for position, uid in enumerate(prompts)}
-
-    def place(position: int) -> tuple[int, int, int]:
-        uid, sample, output = keys[position].rsplit("_", 2)
-        return rank[uid], int(sample), int(output)
-
-    return sorted(range(len(keys)), key=place)
-
-
-class FastReplayBuffer(ReplayBuffer):  # type: ignore[misc]
+class FastReplayBuffer(ReplayBuffer):
     """verl's synchronous replay buffer, polled every 50 ms, with a stable sample order.
 
     ``trainer.v1.sampler.sampler_kwargs.poll_interval`` sets another interval (seconds). Raises
