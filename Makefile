@@ -4,7 +4,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-VARIABLES := MODEL HOSTFILE SEED STEPS RUN ALGO ARCH SCRIPT CONTAINER MIRROR BUNDLE
+VARIABLES := MODEL HOSTFILE SEED STEPS RUN ALGO ARCH SCRIPT CONTAINER MIRROR BUNDLE MACHINE
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -19,6 +19,19 @@ env: ## Make or repair the operator's environment (.venv)
 
 env-rehearsal: ## Make or repair the rehearsal's environment (.venv-rehearsal: torch, vLLM, verl, Ray)
 	@$(REHEARSAL)
+
+.PHONY: setup lock-check lock-verify
+setup: ## Bring the locked trees and environments [MACHINE=h20|musa|rehearsal|gpu] [MIRROR=url]
+	@$(OPERATOR)
+	@$(REPRISE) setup $${MACHINE:+--machine "$$MACHINE"} $${MIRROR:+--mirror "$$MIRROR"}
+
+lock-check: ## Is versions.lock itself sound
+	@$(OPERATOR)
+	@$(REPRISE) lock check
+
+lock-verify: ## Does reality match versions.lock [MACHINE=...]
+	@$(OPERATOR)
+	@$(REPRISE) lock verify $${MACHINE:+--machine "$$MACHINE"}
 
 ##@ Run
 .PHONY: reproduce

@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
-_GROUPS = ("reproduce", "curves")
+_GROUPS = ("lock", "setup", "reproduce", "curves")
 
 
 @app.callback()

@@ -1,0 +1,64 @@
+"""`reprise setup`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from reprise.cli.lock import MachineOption
+from reprise.cli.render import JsonFlag, finish, guard
+from reprise.lock.bring import setup as bring
+from reprise.lock.machine import machine_named
+from reprise.lock.sources import mirrors_from
+from reprise.progress import Display, Task
+from reprise.project import find_project
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command()(setup)
+
+
+class _Trees:
+    """Shows each tree as a task in hundredths of its present phase."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+        self._tasks: dict[str, Task] = {}
+
+    def __call__(self, name: str, phase: str, done: float | None) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._display.task(name, 100, "%")
+        if phase in ("fetched", "already", "replaced", "failed"):
+            self._tasks[name].end(phase)
+        else:
+            self._tasks[name].update(round(100 * (done or 0)), phase)
+
+
+@guard("setup")
+def setup(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Entries of the lock; default: the machine's.")
+    ] = None,
+    machine: MachineOption = None,
+    mirror: Annotated[
+        list[str] | None,
+        typer.Option(help="URL to fetch from instead of https://github.com/, or BASE=URL."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Bring the locked source trees and environments onto this machine.
+
+    Exactly the locked commits, verified by their tree hashes. Safe to interrupt and to repeat; a
+    checkout that you changed or moved is not touched. Mirrors also come from REPRISE_MIRROR.
+    """
+    project = find_project()
+    kind, why = machine_named(machine)
+    mirrors = mirrors_from(mirror or [])
+    with Display() as display:
+        display.line(f"machine: {kind} ({why})")
+        report = bring(project.lock, names or [], kind, mirrors, _Trees(display))
+    finish(report, as_json)
