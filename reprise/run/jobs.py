@@ -36,8 +36,9 @@ class Jobs:
         # Imported here: the other commands need not wait for it.
         from ray.job_submission import JobSubmissionClient
 
-        for name in ("dashboard_sdk", "job.sdk"):
-            logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.WARNING)
+        # Ray reports its packaging step by step; what matters of it becomes a finding.
+        for name in ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private"):
+            logging.getLogger(f"ray.{name}").setLevel(logging.ERROR)
         self.address = address
         headers = {"Authorization": f"Bearer {token}"} if token else None
         try:

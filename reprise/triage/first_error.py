@@ -45,9 +45,9 @@ def first_error(lines: Iterable[str]) -> FirstError | None:
             open_in.add(process)
             continue
         if process in open_in and _EXCEPTION.match(body):
-            open_in.discard(process)
             found = FirstError(number, process, body.strip())
             if not _ECHO.match(found.text):
                 return found
+            # The remote traceback follows, and ends with the exception itself.
             echo = echo or found
     return echo

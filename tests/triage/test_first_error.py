@@ -39,6 +39,12 @@ def test_an_echo_is_named_only_when_there_is_nothing_better() -> None:
     assert found is not None and found.text.startswith("ray.exceptions.RayTaskError(KeyError)")
 
 
+def test_an_echo_that_carries_the_remote_traceback_yields_its_last_line() -> None:
+    remote = ['  File "fsdp.py", line 3, in pin', "RuntimeError: no accelerator"]
+    found = first_error([*LOG[8:], *remote])
+    assert found is not None and found.text == "RuntimeError: no accelerator"
+
+
 def test_a_warning_that_mentions_an_error_is_none() -> None:
     assert first_error(LOG[:1]) is None
     assert first_error(["ValueError: printed by a user, outside any traceback"]) is None

@@ -1,0 +1,90 @@
+"""`reprise reproduce` and `reprise baseline`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reprise.cli.render import JsonFlag, finish, guard
+from reprise.errors import OperatorError
+from reprise.pipeline import Judged, judge_folder, reproduce_rehearsal
+from reprise.pipeline_baseline import BaselineOptions, record_baseline
+from reprise.pipeline_rehearsal import RehearsalOptions
+from reprise.project import find_project
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command()(reproduce)
+    app.command()(baseline)
+
+
+@guard("reproduce")
+def reproduce(
+    model: Annotated[str, typer.Argument(help="Recipe to reproduce.")] = "rehearsal",
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Hydra overrides, after --.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of data order and sampling.")] = 1,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps to run; default: the recipe's.")
+    ] = None,
+    ranks: Annotated[
+        int, typer.Option(min=1, max=2, help="FSDP ranks, and vLLM's tensor parallel size.")
+    ] = 1,
+    run: Annotated[
+        Path | None, typer.Option(help="Judge this finished run instead of making one.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a recipe from pinned inputs to a judged training curve.
+
+    The default recipe, rehearsal, trains a tiny Hy3 with real verl, Ray and vLLM on this
+    machine's CPU. Exit code 0: PASS; 1: FAIL; 2: INCONCLUSIVE, or it could not run.
+    """
+    project = find_project()
+    if run is not None:
+        judged = judge_folder(project, model, run)
+    elif model == "rehearsal":
+        options = RehearsalOptions(seed, steps, ranks, tuple(overrides or ()))
+        judged = reproduce_rehearsal(project, options)
+    else:
+        raise OperatorError(
+            "reproduce.cluster",
+            model,
+            "this recipe needs a cluster, and no finished run was named",
+            f"judge a finished run: make reproduce MODEL={model} RUN=<folder>",
+        )
+    _finish(judged, as_json)
+
+
+@guard("baseline")
+def baseline(
+    model: Annotated[str, typer.Argument(help="Recipe to record.")] = "rehearsal",
+    seeds: Annotated[int, typer.Option(min=2, help="How many seeds.")] = 8,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a reference of another lock or recipe.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Record reference runs of a recipe; an interrupted recording goes on where it stopped."""
+    if model != "rehearsal":
+        raise OperatorError(
+            "baseline.model",
+            model,
+            "only the rehearsal's reference can be recorded on one machine",
+            "run the recipe on its cluster with several seeds, then compare the run folders: "
+            "reprise curves compare RUN --reference OTHER_RUN",
+        )
+    finish(record_baseline(find_project(), BaselineOptions(seeds, replace)), as_json)
+
+
+def _finish(judged: Judged, as_json: bool) -> None:
+    if judged.judgement is not None and not as_json:
+        typer.echo(judged.judgement.text())
+        typer.echo(f"report: {judged.folder.path / 'report.html'}")
+    finish(judged.report, as_json)

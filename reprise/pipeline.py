@@ -1,0 +1,114 @@
+"""The chain: the only place where rooms meet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reprise.curves.judge import Judgement, judge_run
+from reprise.curves.reference import Reference, load_reference
+from reprise.curves.report import write_report
+from reprise.errors import CannotTell, OperatorError
+from reprise.findings import Report
+from reprise.metrics import MetricTable, read_run
+from reprise.pipeline_rehearsal import Rehearsal, RehearsalOptions
+from reprise.project import Project
+from reprise.run.folder import FINISHED, RunFolder, newest_finished
+
+__all__ = ["Judged", "judge_folder", "reproduce_rehearsal"]
+
+COMMAND = "reproduce"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A finished run, its judgement, and the report for the command line."""
+
+    folder: RunFolder
+    judgement: Judgement | None
+    report: Report
+
+
+def reproduce_rehearsal(project: Project, options: RehearsalOptions) -> Judged:
+    """Run the rehearsal from the model to the verdict.
+
+    The run folder keeps everything, also when a step fails. Raises OperatorError when the run
+    cannot be started; a job that fails is a report with its first error.
+    """
+    rehearsal = Rehearsal(project, options)
+    outcome = rehearsal.run()
+    if outcome.report is not None:
+        return Judged(outcome.folder, None, outcome.report)
+    return judge_folder(project, "rehearsal", outcome.folder.path)
+
+
+def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
+    """Judge a finished run of `model` (the newest when `run` is None) against its reference.
+
+    Writes verdict.json, curves.png and report.html into the run folder.
+    Raises CannotTell when there is no finished run, OperatorError when the folder is no run.
+    """
+    folder = _finished(project, model, run)
+    facts = folder.read()
+    reference = load_reference(project.reference(model))
+    table = read_run(folder.path)
+    steps = int(facts.get("steps") or reference.steps)
+    judgement = judge_run(table, reference, steps, seed=facts.get("seed"))
+    report = judgement.report(COMMAND)
+    _compare_origin(report, facts, reference)
+    _write(folder, judgement, table, reference, facts)
+    report.data |= {"run": str(folder.path), "report": str(folder.path / "report.html")}
+    return Judged(folder, judgement, report)
+
+
+def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
+    if run is not None:
+        folder = RunFolder(run.absolute())
+        state = folder.read().get("state")
+        if state != FINISHED:
+            raise OperatorError(
+                "run.state",
+                str(folder.path),
+                f"expected a finished run, found state {state!r}",
+                "let the run end, or name another one",
+            )
+        return folder
+    newest = newest_finished(project.runs, model)
+    if newest is None:
+        raise CannotTell(
+            "run.missing",
+            str(project.runs / model),
+            "there is no finished run to judge",
+            f"make one, or name its folder: make reproduce MODEL={model} RUN=<folder>",
+        )
+    return newest
+
+
+def _compare_origin(report: Report, facts: Mapping[str, Any], reference: Reference) -> None:
+    """Say so when the reference was recorded under another lock than the run's."""
+    rule = "reference.origin"
+    recorded = reference.provenance.get("lock")
+    if recorded is None or recorded == facts.get("lock"):
+        report.passed(rule)
+        return
+    report.passed(rule)
+    report.warn(
+        rule,
+        f"recipes/{facts.get('model')}/reference",
+        f"the reference was recorded under lock {recorded[:12]}, "
+        f"the run under {str(facts.get('lock'))[:12]}: a difference may come from that",
+        f"record a new reference: make baseline MODEL={facts.get('model')}",
+    )
+
+
+def _write(
+    folder: RunFolder,
+    judgement: Judgement,
+    table: MetricTable,
+    reference: Reference,
+    facts: Mapping[str, Any],
+) -> None:
+    shown = {name: value for name, value in facts.items() if name not in ("process", "state")}
+    write_report(folder.path, judgement, table, reference, shown)

@@ -1,0 +1,314 @@
+"""The rehearsal's part of the chain: stand-ins, a private Ray, one job, its metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reprise.data.toy import ToyData, write_toy
+from reprise.errors import CannotTell, OperatorError
+from reprise.files import dump_json, sha256_text, write_text
+from reprise.findings import Report
+from reprise.lock.read import machine_hash, read_lock
+from reprise.project import Project
+from reprise.recipe.compose import compose
+from reprise.recipe.overrides import Line
+from reprise.recipe.verltree import find_tree
+from reprise.rehearsal.model import TinyModel, ensure_model, locked_versions
+from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
+from reprise.run.display import Display
+from reprise.run.folder import FINISHED, RunFolder, recent_runs
+from reprise.run.jobs import Jobs
+from reprise.run.local_ray import LocalRay, remove_leftovers, start_local_ray
+from reprise.run.processes import alive
+from reprise.triage.first_error import first_error
+
+__all__ = ["Ended", "Rehearsal", "RehearsalOptions"]
+
+MODEL = "rehearsal"
+COMMAND = "reproduce"
+RECIPE = f"{MODEL}/recipe"
+VERL_RELEASE = "0.9.1"
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalOptions:
+    """What the operator may change: seed, steps, ranks, and Hydra overrides of their own."""
+
+    seed: int = 1
+    steps: int | None = None
+    ranks: int = 1
+    overrides: tuple[str, ...] = ()
+    label: str = ""
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that has ended; `report` is None when its metrics are complete and can be judged."""
+
+    folder: RunFolder
+    attempt: Attempt | None
+    report: Report | None
+
+
+class Rehearsal:
+    """One rehearsal run, from the stand-ins to its metrics in the run folder."""
+
+    def __init__(self, project: Project, options: RehearsalOptions) -> None:
+        self.project = project
+        self.options = options
+        self.console = Display(quiet=options.quiet)
+        self.tree = find_tree(project.root, "verl", VERL_RELEASE)
+
+    def run(self) -> Ended:
+        """Prepare, run and collect. Ctrl-C stops everything that was started."""
+        python = self._interpreter()
+        self._remove_leftovers()
+        model, data = self.prepare()
+        folder = self._new_folder(model, data)
+        try:
+            attempt = self._attempt(folder, python, model, data)
+        except BaseException:
+            folder.update(state="interrupted", process=None)
+            raise
+        return self._close(folder, attempt)
+
+    def _interpreter(self) -> Path:
+        python = self.project.rehearsal_python
+        if not python.exists():
+            raise CannotTell(
+                "rehearsal.environment",
+                str(python),
+                "the rehearsal's environment (torch, vLLM, verl) is not installed",
+                "make setup (or: make reproduce, which does it first)",
+            )
+        return python
+
+    def _remove_leftovers(self) -> None:
+        """Stop the private Ray of earlier runs whose own command is gone (killed, powered off)."""
+        for run in recent_runs(self.project.runs, MODEL)[:20]:
+            facts = run.read()
+            owner = facts.get("process")
+            if not owner or alive(int(owner["pid"]), float(owner["created"])):
+                continue
+            self.console.line(f"run {run.name} was cut off: stopping what it left behind")
+            left = remove_leftovers(run.name, Path(facts.get("ray_temp_dir", "/nonexistent")))
+            if left:
+                raise OperatorError(
+                    "rehearsal.leftovers",
+                    run.name,
+                    f"processes {left} of an earlier run could not be stopped",
+                    "end them by hand, then repeat the command",
+                )
+            run.update(state="interrupted", process=None)
+
+    def _overrides(self) -> list[str]:
+        """The run's own Hydra overrides, in the order of the command line."""
+        options = self.options
+        result = [f"data.seed={options.seed}"]
+        if options.steps is not None:
+            result.append(f"trainer.total_training_steps={options.steps}")
+        if options.ranks != 1:
+            result += [
+                f"trainer.n_gpus_per_node={options.ranks}",
+                f"actor_rollout_ref.rollout.tensor_model_parallel_size={options.ranks}",
+            ]
+        return [*result, *options.overrides]
+
+    def prepare(self) -> tuple[TinyModel, ToyData]:
+        """The stand-ins: made once, then taken from the cache."""
+        python = self._interpreter()
+        with self.console.phase("toy data"):
+            data = write_toy(self.project.cache / "toy-data", seed=0)
+        versions = locked_versions(self.project.root / "requirements" / "rehearsal.txt")
+        with self.console.phase("tiny model"):
+            cache = self.project.cache / "models"
+            model = ensure_model(cache, python, data.train, versions, self.console.line)
+        return model, data
+
+    def key(self) -> dict[str, Any]:
+        """What must be equal between runs that are compared: lock, recipe, model, data, steps."""
+        model, data = self.prepare()
+        return self._key(self._compose(self._overrides()), model, data)
+
+    def _key(self, config: Mapping[str, Any], model: TinyModel, data: ToyData) -> dict[str, Any]:
+        return {
+            "lock": machine_hash(read_lock(self.project.lock), "rehearsal"),
+            "recipe": _recipe_key(config),
+            "model_sha256": model.sha256,
+            "data_sha256": {"train": data.train_sha256, "val": data.val_sha256},
+            "steps": int(config["trainer"]["total_training_steps"]),
+        }
+
+    def _new_folder(self, model: TinyModel, data: ToyData) -> RunFolder:
+        overrides = self._overrides()
+        with self.console.phase("recipe"):
+            config = self._compose(overrides)
+        facts = {
+            "seed": self.options.seed,
+            "label": self.options.label,
+            "overrides": overrides,
+            "verl": self.tree.label(),
+            "process": _own_process(),
+            **self._key(config, model, data),
+        }
+        folder = RunFolder.create(self.project.runs, MODEL, facts)
+        text = yaml.safe_dump(config, sort_keys=False)
+        for name, value in self._environment(folder, model, data).items():
+            text = text.replace(f"/<{name}>", value)
+        write_text(folder.path / "config.yaml", text)
+        shutil.copyfile(self.project.lock, folder.path / "versions.lock")
+        self.console.line(f"run folder: {folder.path}")
+        return folder
+
+    def _compose(self, overrides: list[str]) -> dict[str, Any]:
+        """The resolved config; raises OperatorError on the first override that Hydra refuses."""
+        lines = [Line(text) for text in overrides]
+        composed = compose(RECIPE, self.tree, lines, self.project.recipes)
+        for fault in composed.faults:
+            if fault.fatal:
+                raise OperatorError(fault.rule, fault.line.where, fault.message, fault.fix)
+        return composed.values
+
+    def _attempt(self, folder: RunFolder, python: Path, model: TinyModel, data: ToyData) -> Attempt:
+        environment = self._environment(folder, model, data)
+        entrypoint = self.entrypoint(python, self._overrides())
+        write_text(folder.path / "command.txt", entrypoint + "\n")
+        with self._ray(folder, python) as ray:
+            folder.update(state="running")
+            jobs = Jobs(ray.address, ray.token_file.read_text())
+            runtime_env = self._runtime_env(environment)
+            dump_json(folder.path / "runtime_env.json", runtime_env)
+            job = Job(
+                job_id=f"{folder.name}-1",
+                entrypoint=entrypoint,
+                runtime_env=runtime_env,
+                steps=int(folder.read()["steps"]),
+            )
+            with self.console.training(job.steps) as display:
+                return run_attempt(folder, 1, jobs, job, display.step, display.log)
+
+    @contextlib.contextmanager
+    def _ray(self, folder: RunFolder, python: Path) -> Iterator[LocalRay]:
+        with self.console.phase("private Ray"):
+            ray = start_local_ray(
+                python, folder.name, self.options.ranks, {}, folder.path / "logs" / "ray.log"
+            )
+        folder.update(ray_temp_dir=str(ray.temp_dir), ray_address=ray.address)
+        folder.event("ray ready")
+        try:
+            yield ray
+        finally:
+            with self.console.phase("stopping Ray"):
+                left = ray.stop()
+            folder.event("ray stopped", left=left)
+
+    @staticmethod
+    def entrypoint(python: Path, overrides: list[str]) -> str:
+        """The job's command line; Ray runs it by a shell in the unpacked working directory."""
+        words = [str(python), "-m", "verl.trainer.main_ppo", "--config-name", RECIPE, *overrides]
+        return "exec " + shlex.join(words) + ' --config-path "$PWD/recipes"'
+
+    def _environment(self, folder: RunFolder, model: TinyModel, data: ToyData) -> dict[str, str]:
+        """The variables of this run; those of the recipe come from its runtime_env.yaml."""
+        return {
+            "REPRISE_RUN_DIR": str(folder.path),
+            "REPRISE_MODEL_DIR": str(model.path),
+            "REPRISE_DATA_DIR": str(data.train.parent),
+            "REPRISE_SEED": str(self.options.seed),
+            "VERL_FILE_LOGGER_PATH": str(folder.metrics_file(1)),
+        }
+
+    def _runtime_env(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """runtime_env.yaml of the project, that of the recipe, and this run's variables."""
+        base = _read_yaml(self.project.root / "runtime_env.yaml")
+        recipe = _read_yaml(self.project.recipes / MODEL / "runtime_env.yaml")
+        variables = {**base.get("env_vars", {}), **recipe.get("env_vars", {}), **environment}
+        excludes = [*base.get("excludes", []), *recipe.get("excludes", [])]
+        return {
+            "working_dir": str(self.project.root),
+            "excludes": excludes,
+            "env_vars": {key: str(value) for key, value in variables.items()},
+        }
+
+    def _close(self, folder: RunFolder, attempt: Attempt) -> Ended:
+        expected = int(folder.read()["steps"])
+        if attempt.outcome is Outcome.SUCCEEDED and attempt.steps >= expected:
+            folder.update(state=FINISHED, process=None, reached=attempt.steps)
+            return Ended(folder, attempt, None)
+        folder.update(state="failed", process=None, reached=attempt.steps)
+        return Ended(folder, attempt, _failure(folder, attempt, expected))
+
+
+def _failure(folder: RunFolder, attempt: Attempt, expected: int) -> Report:
+    """The report of a job that did not reach its last step: its first error line."""
+    report = Report(COMMAND, data={"run": str(folder.path)})
+    log = folder.log_file(attempt.number)
+    cause = None
+    if log.exists():
+        with log.open(errors="replace", newline="\n") as file:
+            cause = first_error(file)
+    if cause is not None:
+        where = f"{log}:{cause.line}"
+        process = f" in {cause.process}" if cause.process else ""
+        message = f"{cause.text}{process}"
+    else:
+        where = str(log)
+        message = attempt.message or "the job ended without an error in its log"
+    report.failed(
+        f"run.{attempt.outcome.value}",
+        where,
+        f"the job {attempt.outcome.value} after step {attempt.steps} of {expected}: {message}",
+        f"read {where}; when it is mended, repeat the command (a new run folder is made)",
+    )
+    return report
+
+
+def _recipe_key(config: Mapping[str, Any]) -> str:
+    """A hash of the resolved config without what differs between runs of one reference.
+
+    These are the seed, the number of steps (a key of its own), and paths of this machine.
+    """
+    value = json.loads(json.dumps(config))
+    data, trainer = value["data"], value["trainer"]
+    for node, name in (
+        (data, "seed"),
+        (data, "train_files"),
+        (data, "val_files"),
+        (trainer, "total_training_steps"),
+        (trainer, "default_local_dir"),
+    ):
+        node.pop(name, None)
+    return sha256_text(json.dumps(value, sort_keys=True))
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        value = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except yaml.YAMLError as error:
+        raise OperatorError(
+            "runtime_env.yaml", str(path), f"is not YAML: {error}", "correct the line named here"
+        ) from None
+    if not isinstance(value, dict):
+        raise OperatorError(
+            "runtime_env.yaml", str(path), "expected a mapping", "see the file as it was shipped"
+        )
+    return value
+
+
+def _own_process() -> dict[str, float]:
+    import psutil
+
+    return {"pid": os.getpid(), "created": psutil.Process().create_time()}
