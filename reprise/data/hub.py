@@ -1,0 +1,118 @@
+"""Files of the Hugging Face Hub at a locked revision, through huggingface_hub."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+from reprise.data.download import Remote, download
+from reprise.errors import CannotTell, OperatorError
+
+__all__ = ["Hub", "Kind", "explain"]
+
+Kind = Literal["dataset", "model"]
+Progress = Callable[[int], None]
+_DEFAULT = "https://huggingface.co"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Hub:
+    """One endpoint that speaks the hub's protocol, with the token of the environment only.
+
+    `endpoint` defaults to HF_ENDPOINT, then to the public hub; `cache` to huggingface_hub's own.
+    """
+
+    def __init__(self, endpoint: str | None = None, cache: Path | None = None) -> None:
+        self.endpoint = (endpoint or os.environ.get("HF_ENDPOINT") or _DEFAULT).rstrip("/")
+        self.cache = cache
+        self.token: str | Literal[False] = os.environ.get("HF_TOKEN") or False
+
+    def cached(self, kind: Kind, repo: str, revision: str, file: str) -> Path | None:
+        """The file in the cache when this very revision of it is there: no network is used."""
+        found = try_to_load_from_cache(
+            repo, file, cache_dir=self.cache, revision=revision, repo_type=kind
+        )
+        return Path(found).resolve() if isinstance(found, str) else None
+
+    def find(
+        self, kind: Kind, repo: str, revision: str, file: str, size: int | None, sha256: str | None
+    ) -> Remote:
+        """Ask for the file before anything is downloaded.
+
+        Raises OperatorError when the server has another file there, CannotTell when it has none
+        for us.
+        """
+        url = hf_hub_url(repo, file, repo_type=kind, revision=revision, endpoint=self.endpoint)
+        where = f"{self.endpoint} {repo}@{revision[:12]} {file}"
+        try:
+            found = get_hf_file_metadata(url, token=self.token, endpoint=self.endpoint)
+        except Exception as error:
+            raise explain(error, where) from None
+        etag = found.etag or ""
+        if size is not None and found.size is not None and found.size != size:
+            raise _other(where, f"expected {size:,} bytes, the server has {found.size:,}")
+        if sha256 is not None and _SHA256.fullmatch(etag) and etag != sha256:
+            raise _other(where, f"expected sha256 {sha256}, the server has {etag}")
+        return Remote(url, where, found.size, sha256, headers=self.headers())
+
+    def headers(self) -> dict[str, str]:
+        """The headers of a request, with the token when there is one."""
+        return dict(build_hf_headers(token=self.token))
+
+    def download(self, remote: Remote, target: Path, progress: Progress | None = None) -> None:
+        """Download to `target` (see download.py); errors of the transfer are explained."""
+        try:
+            download(remote, target, progress)
+        except Exception as error:
+            raise explain(error, remote.where) from None
+
+
+def _other(where: str, message: str) -> OperatorError:
+    return OperatorError(
+        "data-hash",
+        where,
+        f"{message}: not the locked file",
+        "use another mirror, or reprise lock update NAME --to REVISION if the change is meant",
+    )
+
+
+def explain(error: Exception, where: str) -> OperatorError:
+    """What an error of a download means for the operator (exit code 1 or 2).
+
+    Nothing there, or the disk full: 1. No access, no network, a server that fails or limits: 2.
+    """
+    if isinstance(error, OperatorError):
+        return error
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    absent = isinstance(error, RepositoryNotFoundError | RemoteEntryNotFoundError) or status == 404
+    if status in (401, 403):
+        return CannotTell("data-access", where, f"no access (HTTP {status})", _TOKEN)
+    if absent:
+        return OperatorError("data-missing", where, _ABSENT, _CHECK)
+    if status == 429:
+        limited = "too many requests (HTTP 429)"
+        return CannotTell("data-download", where, limited, f"wait and repeat; {_MIRROR}")
+    if isinstance(error, OSError) and error.errno in _LOCAL:
+        named = f"{error.filename or where}"
+        reason = f"cannot write: {error.strerror}"
+        return OperatorError("data-place", named, reason, _SPACE)
+    shown = str(error).strip().splitlines() or [type(error).__name__]
+    failed = f"HTTP {status}" if status else f"{type(error).__name__}: {shown[0][:200]}"
+    return CannotTell("data-download", where, f"the download failed: {failed}", _AGAIN)
+
+
+_LOCAL = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
+_ABSENT = "the server has no such repository, revision or file (HTTP 404)"
+_CHECK = "check the lock entry and the mirror; a private or gated repository needs HF_TOKEN"
+_TOKEN = "set HF_TOKEN to a token that may read it (accept the repository's terms first)"  # noqa: S105
+_MIRROR = "or use --mirror URL, HF_ENDPOINT, or --from FILE"
+_SPACE = "set DATA_DIR to a writable folder with room"
+_AGAIN = f"repeat the command: it goes on where it stopped; {_MIRROR}"
