@@ -25,6 +25,8 @@ _GROSS_FACTOR = 3.0
 _TAIL = 5
 _DECAY = 0.8
 _WINDOWS = 3
+# A median over half of a window still tells its level.
+_ENOUGH = 0.5
 
 
 def valid_probs_diff(table: MetricTable, spec: ProbsDiffSpec) -> Series:
@@ -46,7 +48,9 @@ def ceiling(table: MetricTable, spec: ProbsDiffSpec, expected: int) -> CheckResu
         return CheckResult(rule, State.UNKNOWN, spec.metric, text, fix, {})
     above = series.values > limit
     tail = len(above) - (int(np.flatnonzero(~above)[-1]) + 1 if (~above).any() else 0)
-    whole = len(series) >= 0.98 * expected
+    # Steps that verl marked invalid were trained all the same.
+    logged = len(table.series(spec.metric))
+    whole = logged >= 0.98 * expected and len(series) >= _ENOUGH * expected
     numbers: dict[str, Any] = {
         "ceiling": limit,
         "steps_above": int(above.sum()),
@@ -81,7 +85,7 @@ def ceiling(table: MetricTable, spec: ProbsDiffSpec, expected: int) -> CheckResu
         return CheckResult(rule, State.FAILED, where, "; ".join(problems), fix, numbers, (), notes)
     if not whole or (spec.decay and not decays):
         text = f"{worst}; " + (
-            f"only {len(series)} of {expected} steps are there"
+            f"only {len(series)} of {expected} steps hold a valid value"
             if not whole
             else f"last quarter {ratio:.2f} of the highest, at most {_DECAY} shows a decay"
         )
@@ -200,11 +204,11 @@ def _against_one(
 
 
 def _log_medians(series: Series, windows: list[tuple[int, int]]) -> FloatArray:
-    """Log of each window's median, shape (W,); NaN where fewer than 80 % of the steps are valid."""
+    """Log of each window's median, shape (W,); NaN where under half of the steps are valid."""
     medians = np.full(len(windows), np.nan)
     for i, (first, last) in enumerate(windows):
         part = series.between(first, last).values
-        if len(part) >= 0.8 * (last - first + 1):
+        if len(part) >= _ENOUGH * (last - first + 1):
             medians[i] = np.log(max(float(np.median(part)), _FLOOR))
     return medians
 

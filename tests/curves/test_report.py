@@ -1,0 +1,139 @@
+"""The files of a verdict are there, whole, and need no network."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from curves.runs import REWARD, VALIDATION, records, write, write_reference
+from reprise.cli import app
+from reprise.curves import judge_run, load_reference, write_report
+from reprise.metrics import read_run
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = {"verdict.json", "curves.png", "report.html"}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(run folder, reference folder)."""
+    folder = tmp_path_factory.mktemp("report")
+    run = folder / "20260101T000000Z-abc"
+    write(run / "metrics" / "attempt-1.jsonl", records(77))
+    (run / "run.json").write_text(json.dumps({"model": "toy", "steps": 40, "seed": 77}))
+    return run, write_reference(folder / "toy" / "reference", 6)
+
+
+class Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.open: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [
+            value or "" for name, value in attrs if name in ("src", "href", "xlink:href")
+        ]
+        if tag == "script":
+            self.links.append("script")
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_report_is_self_contained_and_says_everything(
+    tmp_path: Path, inputs: tuple[Path, Path]
+) -> None:
+    table, reference = read_run(inputs[0]), load_reference(inputs[1])
+    judgement = judge_run(table, reference, 40)
+    write_report(tmp_path, judgement, table, reference, {"lock": "<b>&", "seed": 77})
+    assert {path.name for path in tmp_path.iterdir()} == FILES
+    page = Page()
+    page.feed((tmp_path / "report.html").read_text())
+    assert page.links == []
+    assert page.open == []
+    assert "<b>&" in page.text
+    assert "a <test> machine" in page.text
+    assert judgement.smallest in page.text
+    for check in judgement.checks:
+        assert check.message in page.text
+    assert not re.search(r"url\(\s*['\"]?http", (tmp_path / "report.html").read_text())
+    png = (tmp_path / "curves.png").read_bytes()
+    assert png.startswith(b"\x89PNG\r\n")
+    width, height = struct.unpack(">II", png[16:24])
+    assert width > 1000
+    assert height > 1000
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    assert verdict["outcome"] == "PASS"
+    assert verdict["provenance"]["run"]["seed"] == 77
+    assert len(verdict["checks"]) == len(judgement.checks)
+
+
+def test_report_of_a_run_with_nothing_to_compare(tmp_path: Path, inputs: tuple[Path, Path]) -> None:
+    run = write(tmp_path / "x.jsonl", [(1, {"other": 1.0})])
+    table, reference = read_run(run), load_reference(inputs[1])
+    judgement = judge_run(table, reference, 40)
+    out = tmp_path / "out"
+    out.mkdir()
+    write_report(out, judgement, table, reference, {})
+    assert {path.name for path in out.iterdir()} == FILES
+    assert judgement.exit_code == 2
+
+
+def test_compare_prints_one_object_and_writes_the_report(
+    tmp_path: Path, inputs: tuple[Path, Path]
+) -> None:
+    arguments = ["curves", "compare", str(inputs[0]), "--reference", str(inputs[1])]
+    out = tmp_path / "new" / "out"
+    result = CliRunner().invoke(app, [*arguments, "--json", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
+    assert data["judgement"]["outcome"] == "PASS"
+    assert {path.name for path in out.iterdir()} == FILES
+    text = CliRunner().invoke(app, arguments)
+    assert text.stdout.startswith("PASS: 20260101T000000Z-abc against toy")
+    shorter = CliRunner().invoke(app, [*arguments, "--steps", "50"])
+    assert shorter.exit_code == 2
+    assert "10 of 50 steps are missing" in shorter.stdout
+
+
+def test_published_hy3_curve_against_itself_is_inconclusive_and_says_why() -> None:
+    curves = ROOT / "recipes/hy3/reference/curves.csv"
+    result = CliRunner().invoke(app, ["curves", "compare", str(curves), "--reference", "hy3"])
+    assert result.exit_code == 2
+    assert "15 of 189 steps above 0.015; decays" in result.stdout
+    assert "one run shows no spread" in result.stdout
+
+
+def test_wrong_paths_are_findings(tmp_path: Path, inputs: tuple[Path, Path]) -> None:
+    for arguments in (
+        ["curves", "compare", str(tmp_path / "no"), "--reference", str(inputs[1])],
+        ["curves", "compare", str(inputs[0]), "--reference", str(tmp_path / "no")],
+        ["curves", "show", str(tmp_path / "no")],
+        ["curves", "show", str(inputs[0]), "--metric", "no/such"],
+    ):
+        result = CliRunner().invoke(app, [*arguments, "--json"])
+        assert result.exit_code == 1
+        assert json.loads(result.stdout)["findings"][0]["fix"]
+
+
+def test_show_summarises_and_prints_values(inputs: tuple[Path, Path]) -> None:
+    result = CliRunner().invoke(app, ["curves", "show", str(inputs[0])])
+    assert result.exit_code == 0
+    assert VALIDATION in result.stdout
+    values = CliRunner().invoke(app, ["curves", "show", str(inputs[0]), "--metric", REWARD])
+    assert values.stdout.count(REWARD) == 40
+    data = json.loads(CliRunner().invoke(app, ["curves", "show", str(inputs[0]), "--json"]).stdout)
+    assert data["metrics"][REWARD]["points"] == 40
