@@ -20,7 +20,7 @@ env: ## Make or repair the operator's environment (.venv)
 env-rehearsal: ## Make or repair the rehearsal's environment (.venv-rehearsal: torch, vLLM, verl, Ray)
 	@$(REHEARSAL)
 
-.PHONY: setup lock-check lock-verify
+.PHONY: setup lock-check lock-verify image-lock
 setup: ## Bring the locked trees and environments [MACHINE=h20|musa|rehearsal|gpu] [MIRROR=url]
 	@$(OPERATOR)
 	@$(REPRISE) setup $${MACHINE:+--machine "$$MACHINE"} $${MIRROR:+--mirror "$$MIRROR"}
@@ -32,6 +32,10 @@ lock-check: ## Is versions.lock itself sound
 lock-verify: ## Does reality match versions.lock [MACHINE=...]
 	@$(OPERATOR)
 	@$(REPRISE) lock verify $${MACHINE:+--machine "$$MACHINE"}
+
+image-lock: ## Resolve the images' tags to digests and write those not locked yet
+	@$(OPERATOR)
+	@$(REPRISE) lock image --write
 
 ##@ Run
 .PHONY: reproduce

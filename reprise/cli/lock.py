@@ -1,4 +1,4 @@
-"""`reprise lock check | verify`."""
+"""`reprise lock check | verify | update | image`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from reprise.findings import Report
 from reprise.lock.check import check_lock
 from reprise.lock.machine import machine_named
 from reprise.lock.reality import verify as verify_lock
+from reprise.lock.sources import mirrors_from
+from reprise.lock.update import lock_images, update_entry
 from reprise.lock.verify import Site
 from reprise.project import find_project
 
-__all__ = ["MachineOption", "register"]
+__all__ = ["MachineOption", "MirrorOption", "register"]
 
 MachineOption = Annotated[
     str | None, typer.Option(help="h20, musa, rehearsal, gpu or operator; default: by what is here")
+]
+
+MirrorOption = Annotated[
+    list[str] | None,
+    typer.Option(help="URL to fetch from instead of https://github.com/, or BASE=URL."),
 ]
 
 _STATES = {"ok": "green", "unknown": "yellow"}
@@ -31,6 +38,8 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="The lock: is it sound, does reality match it, move one entry.")
     group.command("check")(check)
     group.command("verify")(verify)
+    group.command("update")(update)
+    group.command("image")(image)
     app.add_typer(group, name="lock")
 
 
@@ -72,6 +81,45 @@ def verify(
         typer.echo(f"machine: {kind} ({why})")
         _print_rows(report)
     finish(report, as_json)
+
+
+@guard("lock update")
+def update(
+    name: Annotated[str, typer.Argument(help="Entry to move.")],
+    to: Annotated[
+        str | None, typer.Option(help="Branch, tag, commit or version; default: what it wants.")
+    ] = None,
+    mirror: MirrorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Resolve one entry and rewrite its lines in the lock; every other byte stays."""
+    report = update_entry(find_project().lock, name, to, mirrors_from(mirror or []))
+    if not as_json:
+        moved = report.data["moved"]
+        for row in moved:
+            typer.echo(f"{row['key']}: {row['old'] or '(none)'} -> {row['new'] or '(none)'}")
+        machines = ", ".join(report.data["machines"]) or "no machine"
+        typer.echo(
+            f"{report.data['entry']}: {len(moved)} values moved; the hash of {machines} moves"
+        )
+    finish(report, as_json)
+
+
+@guard("lock image")
+def image(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Images of the lock; default: all.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option(help="Write the digests of images not locked yet.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask a registry what the images' tags name; refuse a tag that moved since it was locked.
+
+    Asks the entry's mirrors, then its registry, then the container engine of this machine.
+    """
+    finish(lock_images(find_project().lock, names or [], write), as_json)
 
 
 def _print_rows(report: Report) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from reprise.cli.lock import MachineOption
+from reprise.cli.lock import MachineOption, MirrorOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.lock.bring import setup as bring
 from reprise.lock.machine import machine_named
@@ -44,10 +44,7 @@ def setup(
         list[str] | None, typer.Argument(help="Entries of the lock; default: the machine's.")
     ] = None,
     machine: MachineOption = None,
-    mirror: Annotated[
-        list[str] | None,
-        typer.Option(help="URL to fetch from instead of https://github.com/, or BASE=URL."),
-    ] = None,
+    mirror: MirrorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Bring the locked source trees and environments onto this machine.

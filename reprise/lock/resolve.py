@@ -1,0 +1,239 @@
+"""What an entry's reference names now: asked of git servers, the Hub, registries and indexes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError
+
+from reprise.errors import CannotTell, OperatorError
+from reprise.files import sha256_file
+from reprise.lock.checkout import gitlinks
+from reprise.lock.engine import inspect_image
+from reprise.lock.fetch import Cause, cause_of, fetch_commit
+from reprise.lock.git import GitError, git
+from reprise.lock.model import Data, Environment, Image, Model, Package, Tree
+from reprise.lock.registry import Resolved, resolve_tag
+from reprise.lock.requirements import pins_sha256, read_pins
+from reprise.lock.rewrite import Value
+from reprise.lock.sources import Mirror, urls_for
+
+__all__ = [
+    "Changes",
+    "commit_at",
+    "resolve_data",
+    "resolve_environment",
+    "resolve_image",
+    "resolve_model",
+    "resolve_package",
+    "resolve_tree",
+]
+
+# New values by table below the entry (() is the entry itself) and key.
+Changes = dict[tuple[str, ...], dict[str, Value]]
+
+_FULL = re.compile(r"[0-9a-fA-F]{40}")
+_HEX = re.compile(r"[0-9a-fA-F]{7,39}")
+_NETWORK = "check the network and repeat, or name a mirror"
+
+
+def commit_at(url: str, ref: str) -> str | None:
+    """The commit that a branch, tag or full reference of `url` names, or None.
+
+    A tag is peeled; a branch and a tag of one name are told apart by refs/heads/ and refs/tags/.
+    Raises CannotTell when the server cannot be asked, OperatorError when both exist.
+    """
+    try:
+        listed = git("ls-remote", "--", url, ref, f"{ref}^{{}}")
+    except GitError as error:
+        raise CannotTell("git", url, error.last_line, _NETWORK) from error
+    found = {name: commit for commit, _, name in
+             (line.partition("\t") for line in listed.splitlines())}  # fmt: skip
+    places = (ref, f"refs/tags/{ref}", f"refs/heads/{ref}")
+    named = [found.get(f"{name}^{{}}", found[name]) for name in places if name in found]
+    if len(set(named)) > 1:
+        fix = f"write refs/tags/{ref} or refs/heads/{ref}"
+        raise OperatorError("git-ref", ref, "is both a tag and a branch", fix)
+    return named[0] if named else None
+
+
+def resolve_tree(name: str, tree: Tree, to: str | None, mirrors: Sequence[Mirror]) -> Changes:
+    """The commit and tree hash that `to` (else `want`) names, and its submodules' commits.
+
+    `to` is a branch, a tag, a full hash, or a short one (for which the whole list of commits is
+    fetched). Raises OperatorError or CannotTell.
+    """
+    ref = to or tree.want
+    if not ref:
+        raise OperatorError("git-ref", f"tree.{name}", "no reference to resolve", "add --to REF")
+    urls = urls_for(tree.url, mirrors, tree.mirrors)
+    commit = ref.lower() if _FULL.fullmatch(ref) else None
+    if commit is None:
+        commit = commit_at(urls[0], ref)
+    with tempfile.TemporaryDirectory(prefix="reprise-lock-") as folder:
+        repo = Path(folder)
+        git("init", "-q", "--bare", "--template=", ".", cwd=repo)
+        if commit is None:
+            commit = _short(repo, urls[0], ref)
+        fetch_commit(repo, commit, urls, lambda *_: None)
+        found = git("rev-parse", f"{commit}^{{tree}}", cwd=repo).strip()
+        links = gitlinks(repo, commit)
+    changes: Changes = {(): {"want": ref, "commit": commit, "tree": found}}
+    if commit != tree.commit:
+        # What the commit calls itself was read by a human; at another commit it is not known.
+        changes[()]["version"] = None
+    for path, sub in tree.submodule.items():
+        if path in links and links[path] != sub.commit:
+            # Its tree hash goes with the commit it belonged to.
+            changes[("submodule", path)] = {"commit": links[path], "tree": None}
+    return changes
+
+
+def _short(repo: Path, url: str, ref: str) -> str:
+    """The one commit whose hash begins with `ref`; only commits are fetched to find it."""
+    missing = OperatorError(
+        "git-ref", ref, f"{url} has no such branch, tag or commit", "correct the reference"
+    )
+    if not _HEX.fullmatch(ref):
+        raise missing
+    try:
+        specs = ["+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*"]
+        git("fetch", "-q", "--no-tags", "--filter=tree:0", "--", url, *specs, cwd=repo)
+        listed = git("rev-list", "--all", cwd=repo).split()
+    except GitError as error:
+        if cause_of(error) is Cause.ABSENT:
+            raise missing from error
+        raise CannotTell("git", url, error.last_line, _NETWORK) from error
+    found = [commit for commit in listed if commit.startswith(ref.lower())]
+    if len(found) > 1:
+        fix = "write more of its digits"
+        raise OperatorError("git-ref", ref, f"{len(found)} commits begin with it", fix)
+    if not found:
+        raise missing
+    return found[0]
+
+
+def resolve_image(name: str, image: Image, to: str | None) -> tuple[Changes, str]:
+    """The digest that the tag names now, and who said so: a mirror, the registry or an engine."""
+    tag = to or image.want
+    failures: list[str] = []
+    for repository in (*image.mirrors, image.repository):
+        try:
+            found = resolve_tag(repository, tag, image.platform)
+        except CannotTell as error:
+            failures.append(error.message)
+            continue
+        return _image_changes(tag, found), repository
+    try:
+        held = inspect_image(f"{image.repository}:{tag}")
+    except CannotTell as error:
+        held, failures = None, [*failures, f"{error.where} {error.message}"]
+    digests = {item.rpartition("@")[2] for item in held.repo_digests} if held else set()
+    if held is None or len(digests) != 1:
+        fix = "repeat it where the registry or a mirror can be reached, or pull the image first"
+        raise CannotTell("registry", f"image.{name}", "; ".join(failures), fix)
+    found = Resolved(digests.pop(), held.id, held.platform)
+    return _image_changes(tag, found), "the local engine"
+
+
+def _image_changes(tag: str, found: Resolved) -> Changes:
+    return {(): {"want": tag, "digest": found.digest, "image_id": found.image_id}}
+
+
+def resolve_data(name: str, data: Data, to: str | None) -> Changes:
+    """Revision, size and sha256 of the data file at `to`; its rows are no longer known."""
+    ref = to or data.want or "main"
+    try:
+        info = HfApi().dataset_info(data.repo, revision=ref, files_metadata=True)
+    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+        raise _hub(f"data.{name}", data.repo, error) from error
+    file = next((item for item in info.siblings or [] if item.rfilename == data.file), None)
+    if file is None or file.lfs is None:
+        message = f"{data.repo} at {ref} has no large file {data.file}"
+        raise OperatorError("hub", f"data.{name}", message, "correct `file`")
+    values: dict[str, Value] = {"want": ref, "revision": info.sha, "sha256": file.lfs.sha256}
+    values["bytes"] = file.lfs.size
+    if file.lfs.sha256 != data.sha256:
+        values |= {"rows": None, "unique_prompts": None}
+    return {(): values}
+
+
+def resolve_model(name: str, model: Model, to: str | None) -> Changes:
+    """Revision of `to`, and the digests of its config and weight index."""
+    ref = to or model.want or "main"
+    values: dict[str, Value] = {"want": ref}
+    try:
+        revision = HfApi().model_info(model.repo, revision=ref).sha
+        values["revision"] = revision
+        files = {"config_sha256": "config.json", "index_sha256": "model.safetensors.index.json"}
+        with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
+            for key, file in files.items():
+                path = hf_hub_download(model.repo, file, revision=revision, local_dir=folder)
+                values[key] = sha256_file(Path(path))
+    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+        raise _hub(f"model.{name}", model.repo, error) from error
+    return {(): values}
+
+
+def _hub(where: str, repo: str, error: Exception) -> OperatorError:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if status == 404:
+        return OperatorError("hub", where, f"{repo}: {said}", "correct `repo` or the revision")
+    fix = "check the network and HF_ENDPOINT; for a gated repository set HF_TOKEN"
+    return CannotTell("hub", where, f"the Hub cannot be asked about {repo}: {said}", fix)
+
+
+def resolve_package(name: str, package: Package, to: str | None) -> Changes:
+    """The digest of the wheel of a release, fetched by pip from the index that it is set to."""
+    version = to or package.version
+    pip = find_pip()
+    with tempfile.TemporaryDirectory(prefix="reprise-wheel-") as folder:
+        command = [*pip, "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", folder]
+        command.append(f"{package.name}=={version}")
+        done = subprocess.run(command, capture_output=True, check=False, text=True)
+        files = sorted(Path(folder).iterdir())
+        if done.returncode != 0 or not files:
+            said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            message = (said or ["pip brought no wheel"])[-1]
+            fix = f"the lock says where it comes from: {package.source or 'the public index'}; set "
+            fix += "PIP_INDEX_URL or PIP_EXTRA_INDEX_URL and repeat"
+            raise CannotTell("index", f"package.{name}", message, fix)
+        digests = [sha256_file(file) for file in files]
+    return {(): {"want": version, "version": version, "sha256": digests}}
+
+
+def find_pip() -> list[str]:
+    """The command line of a pip: this interpreter's, that of the one it was made from, or PATH's.
+
+    Raises CannotTell when there is none.
+    """
+    base = getattr(sys, "_base_executable", sys.executable)
+    for candidate in dict.fromkeys([sys.executable, base, shutil.which("python3") or ""]):
+        if not candidate:
+            continue
+        probe = [candidate, "-m", "pip", "--version"]
+        if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+            return [candidate, "-m", "pip", "--disable-pip-version-check"]
+    raise CannotTell("pip", "pip", "no Python here has it", "python3 -m ensurepip")
+
+
+def resolve_environment(root: Path, environment: Environment) -> Changes:
+    """The digests of an environment's requirements files as they lie here."""
+    path = root / environment.requirements
+    pins = read_pins(path)
+    values: dict[str, Value] = {
+        "sha256": sha256_file(path),
+        "pins_sha256": pins_sha256(pins),
+        "pins": len(pins),
+    }
+    extra: dict[str, Value] = {file: sha256_file(root / file) for file in environment.extra}
+    return {(): values, ("extra",): extra}
