@@ -1,0 +1,63 @@
+"""Three real steps: verl, Ray and vLLM, from the tiny model to the verdict."""
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from reprise.curves.result import Outcome
+from reprise.metrics import read_run
+from reprise.pipeline import Judged, reproduce_rehearsal
+from reprise.pipeline_rehearsal import RehearsalOptions
+from reprise.project import find_project
+from reprise.run.processes import marked
+
+pytestmark = pytest.mark.rehearsal
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUNS_DIR", str(tmp_path_factory.mktemp("runs")))
+        options = RehearsalOptions(seed=1, steps=3, quiet=True)
+        return reproduce_rehearsal(find_project(), options)
+
+
+def test_every_step_is_there_once_and_sound(judged: Judged) -> None:
+    table = read_run(judged.folder.path)
+    assert table.training_steps().tolist() == [1, 2, 3]
+    for metric in ("actor/grad_norm", "critic/rewards/mean", "rollout_corr/k3_kl"):
+        assert all(math.isfinite(value) for value in table.series(metric).values)
+    assert min(table.series("actor/grad_norm").values) > 0
+    # bfloat16 against float32: a real mismatch, and a small one.
+    difference = table.series("training/rollout_probs_diff_mean").values
+    assert min(difference) > 1e-5 and max(difference) < 0.015
+
+
+def test_the_weights_move_and_reach_the_rollout_engine(judged: Judged) -> None:
+    table = read_run(judged.folder.path)
+    distance = table.series("actor/kl_loss").values
+    # The first step compares the start model with itself; afterwards the actor has moved. The
+    # difference between rollout and training stays small only if the new weights arrived.
+    assert abs(distance[0]) < 1e-6
+    assert distance[2] > 1e-5
+
+
+def test_three_steps_prove_nothing_about_the_curve(judged: Judged) -> None:
+    assert judged.judgement is not None
+    assert judged.judgement.outcome is Outcome.INCONCLUSIVE
+    assert judged.report.exit_code == 2
+
+
+def test_the_run_folder_is_whole_and_nothing_is_left(judged: Judged) -> None:
+    path = judged.folder.path
+    for name in ("config.yaml", "command.txt", "versions.lock", "run.json", "verdict.json"):
+        assert (path / name).stat().st_size > 0
+    assert (path / "report.html").is_file() and (path / "curves.png").is_file()
+    assert "<REPRISE" not in (path / "config.yaml").read_text()
+    assert marked(judged.folder.name) == []
+    facts = judged.folder.read()
+    assert facts["state"] == "finished" and facts["process"] is None
+    assert not Path(facts["ray_temp_dir"]).exists()
+    shutil.rmtree(path)

@@ -1,0 +1,84 @@
+"""A private Ray and real jobs on it."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from reprise.project import find_project
+from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
+from reprise.run.folder import RunFolder
+from reprise.run.jobs import Jobs
+from reprise.run.local_ray import LocalRay, start_local_ray
+from reprise.run.processes import marked
+from reprise.run.progress import StepLine
+
+pytestmark = pytest.mark.rehearsal
+
+RECORD = '{"step":%d,"data":{"critic/rewards/mean":0.5,"timing_s/step":1.0}}'
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return RunFolder.create(tmp_path_factory.mktemp("runs"), "trial", {})
+
+
+@pytest.fixture(scope="module")
+def ray(folder: RunFolder) -> Iterator[LocalRay]:
+    python = find_project().rehearsal_python
+    started = start_local_ray(python, folder.name, 1, {}, folder.path / "logs" / "ray.log")
+    yield started
+    assert started.stop() == []
+    assert marked(folder.name) == []
+    assert not started.temp_dir.exists()
+
+
+def run(
+    folder: RunFolder, ray: LocalRay, number: int, command: str, stall: float = 60
+) -> tuple[Attempt, list[StepLine], list[str]]:
+    package = folder.path / "package"
+    package.mkdir(exist_ok=True)
+    (package / "hello.txt").write_text("hello from the package\n")
+    variables = {"METRICS": str(folder.metrics_file(number))}
+    job = Job(f"job-{number}", command, {"working_dir": str(package), "env_vars": variables}, 2)
+    steps: list[StepLine] = []
+    lines: list[str] = []
+    jobs = Jobs(ray.address, ray.token_file.read_text())
+    attempt = run_attempt(
+        folder, number, jobs, job, lambda step, _: steps.append(step), lines.append, stall
+    )
+    return attempt, steps, lines
+
+
+def test_a_job_that_ends_well_gives_its_steps_and_its_log(folder: RunFolder, ray: LocalRay) -> None:
+    records = "; ".join(f"echo '{RECORD % step}' >> \"$METRICS\"" for step in (0, 1, 2))
+    attempt, steps, lines = run(folder, ray, 1, f"cat hello.txt; {records}")
+    assert (attempt.outcome, attempt.steps) == (Outcome.SUCCEEDED, 2)
+    assert [step.step for step in steps] == [0, 1, 2]
+    assert "hello from the package" in lines
+    assert "hello from the package" in folder.log_file(1).read_text()
+
+
+def test_a_job_that_only_repeats_itself_is_ended(folder: RunFolder, ray: LocalRay) -> None:
+    loop = 'i=0; while true; do i=$((i+1)); echo "waited $i s for the other side"; sleep 1; done'
+    attempt, _, _ = run(folder, ray, 2, loop, stall=8)
+    assert attempt.outcome is Outcome.STALLED
+    assert "8 s" in attempt.message
+
+
+def test_a_job_that_fails_says_so(folder: RunFolder, ray: LocalRay) -> None:
+    attempt, _, lines = run(folder, ray, 3, "echo about to fail; exit 3")
+    assert attempt.outcome is Outcome.FAILED
+    assert "about to fail" in lines
+
+
+def test_the_token_guards_the_api_and_is_the_owners_alone(ray: LocalRay) -> None:
+    assert ray.token_file.stat().st_mode & 0o077 == 0
+    token = ray.token_file.read_text()
+    for process in marked(ray.run_id):
+        assert token not in " ".join(process.cmdline())
+    from reprise.errors import OperatorError
+
+    with pytest.raises(OperatorError):
+        Jobs(ray.address, "wrong" * 8).submit("job-x", "true", {}, {})
+    assert os.environ["NO_PROXY"].split(",").count("127.0.0.1") == 1
