@@ -8,6 +8,7 @@ from reprise.curves.reference import Reference
 from reprise.curves.result import CheckResult, Judgement, Outcome, note, number, outcome_of
 from reprise.curves.reward import resolution, reward_windows, validation
 from reprise.curves.soundness import complete, finite
+from reprise.errors import OperatorError
 from reprise.findings import Finding, State
 from reprise.metrics import MetricTable
 
@@ -27,11 +28,20 @@ def judge_run(
     `validation_set` tells what the run validated on and is needed only to pair mean@1 with
     mean@n; `seed` is the run's own, so that a repetition of a reference run is not taken for a
     new sample. PASS: every check passed. FAIL: at least one found evidence against the run.
-    INCONCLUSIVE: no evidence, and something could not be answered.
+    INCONCLUSIVE: no evidence, and something could not be answered. Raises OperatorError when
+    `expected_steps` is not positive.
     """
+    if expected_steps < 1:
+        raise OperatorError(
+            "steps",
+            table.run,
+            f"expected a positive number of steps that the run was to train, got {expected_steps}",
+            "state it: reprise curves compare RUN --reference REF --steps N",
+        )
     steps = min(expected_steps, reference.steps)
     metrics = reference.metrics
-    judged = [spec.metric for spec in (metrics.reward, metrics.probs_diff, metrics.kl) if spec]
+    specs = (metrics.reward, metrics.validation, metrics.probs_diff, metrics.kl)
+    judged = [spec.metric for spec in specs if spec is not None]
     checks = [
         complete(table, metrics.reward.metric, expected_steps),
         finite(table, tuple(judged)),
@@ -93,11 +103,11 @@ def _mismatch(
             checks.append(ceiling(table, spec, expected))
         run = valid_probs_diff(table, spec)
         seeds = [valid_probs_diff(one, spec) for one in reference.runs]
-        checks.append(against_seeds("probs-diff", run, seeds, reference, steps))
+        checks.append(against_seeds("probs-diff", run, seeds, steps))
     if kl := reference.metrics.kl:
         run = table.series(kl.metric).finite()
         seeds = [one.series(kl.metric).finite() for one in reference.runs]
-        checks.append(against_seeds("kl", run, seeds, reference, steps))
+        checks.append(against_seeds("kl", run, seeds, steps))
     return checks
 
 

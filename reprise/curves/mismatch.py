@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from reprise.curves.reference import ProbsDiffSpec, Reference
+from reprise.curves.reference import ProbsDiffSpec
 from reprise.curves.result import CheckResult, WindowResult, note, number
 from reprise.curves.reward import split
 from reprise.curves.spread import ALPHA, bounds
@@ -122,9 +122,7 @@ def _spikes(series: Series, limit: float) -> tuple[Finding, ...]:
     )
 
 
-def against_seeds(
-    rule: str, run: Series, seeds: list[Series], reference: Reference, steps: int
-) -> CheckResult:
+def against_seeds(rule: str, run: Series, seeds: list[Series], steps: int) -> CheckResult:
     """Window medians of `run` against those of the reference runs, on a log scale, from above.
 
     Medians, so that a lone spike does not decide; the log scale, because both metrics fall over

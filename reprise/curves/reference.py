@@ -154,7 +154,9 @@ def load_reference(path: Path) -> Reference:
         raise ReferenceProblem(manifest, report)
     seeds = tuple(run.seed for run in parsed.runs)
     return Reference(
-        manifest.parent.parent.name if manifest.parent.name == "reference" else path.name,
+        manifest.parent.parent.name
+        if manifest.parent.name == "reference"
+        else manifest.parent.name,
         parsed.recipe,
         parsed.kind,
         parsed.steps,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -85,6 +85,8 @@ def _compare(table: MetricTable, reference: Reference, steps: int) -> _Compared:
 def reward_windows(table: MetricTable, reference: Reference, steps: int) -> CheckResult:
     """Non-inferiority of the reward by windows over steps 1..steps."""
     spec = reference.metrics.reward
+    if (lacking := _without_reward(reference, steps)) is not None:
+        return lacking
     run = fill(table.series(spec.metric), 1, steps)
     held = min(len(run), steps)
     if held < _OVERLAP * reference.steps:
@@ -96,6 +98,16 @@ def reward_windows(table: MetricTable, reference: Reference, steps: int) -> Chec
     if len(reference.runs) == 1:
         return _one_run(compared)
     return _many_runs(compared)
+
+
+def _without_reward(reference: Reference, steps: int) -> CheckResult | None:
+    """The answer where a reference (an arbitrary file, say) has no reward to compare with."""
+    metric = reference.metrics.reward.metric
+    if steps and all(len(fill(run.series(metric), 1, steps)) for run in reference.runs):
+        return None
+    text = f"the reference {reference.name} has no finite {metric}"
+    fix = "name a reference folder, or a run that logged its reward"
+    return CheckResult("reward", State.UNKNOWN, metric, text, fix, {})
 
 
 def _many_runs(compared: _Compared) -> CheckResult:
@@ -115,7 +127,7 @@ def _many_runs(compared: _Compared) -> CheckResult:
         "false_alarm_rate": ALPHA["reward"],
     }
     if below.any():
-        return _explain(compared, windows, numbers, int(np.argmax(loss * below)))
+        return _explain(compared, windows, numbers, int(np.argmax(np.where(below, loss, -np.inf))))
     if not enough.all():
         text = "the run lacks steps in some windows; the others lie within the seeds' spread"
         fix = "train to the end of the reference, then compare again"
@@ -194,9 +206,10 @@ def _one_run(compared: _Compared) -> CheckResult:
         numbers["parting_step"] = start
         return CheckResult("reward", State.FAILED, where, text, fix, numbers, windows)
     said = f"lags the reference by about {behind} steps" if behind else "consistent with it"
+    shortfall = number(float(np.max(loss, where=enough, initial=0.0)))
     text = (
-        f"one reference run: this run is {said} (largest shortfall of a window "
-        f"{number(float(np.nanmax(loss)))}), but one run shows no spread between honest runs"
+        f"one reference run: this run is {said} (largest shortfall of a window {shortfall}), "
+        "but one run shows no spread between honest runs"
     )
     fix = "record at least 5 more reference runs with other seeds (reprise baseline)"
     return CheckResult("reward", State.UNKNOWN, compared.spec.metric, text, fix, numbers, windows)
@@ -234,6 +247,8 @@ def resolution(table: MetricTable, reference: Reference, steps: int) -> CheckRes
         text = "one reference run: the smallest regression that could be seen is unknown"
         fix = "record at least 5 more reference runs with other seeds (reprise baseline)"
         return CheckResult("resolution", State.UNKNOWN, spec.metric, text, fix, {})
+    if (lacking := _without_reward(reference, steps)) is not None:
+        return replace(lacking, rule="resolution")
     compared = _compare(table, reference, steps)
     limits = bounds(compared.seeds, ALPHA["reward"])
     smallest = float(limits.smallest[-1])

@@ -23,6 +23,7 @@ from curves.runs import (
 )
 from reprise.curves import Judgement, Outcome, judge_run, load_reference
 from reprise.curves.judge import ValidationSet
+from reprise.errors import OperatorError
 from reprise.findings import State
 from reprise.metrics import read_run
 
@@ -76,6 +77,27 @@ def test_a_run_that_is_cut_short_is_not_judged_whole(tmp_path: Path, eight: Path
 def test_a_short_run_that_does_not_learn_fails_on_what_it_has(tmp_path: Path, eight: Path) -> None:
     judgement = judge(tmp_path, records(202, rate=0.0)[:31], eight)
     assert judgement.outcome is Outcome.FAIL
+    assert judgement.check("reward").where == f"{REWARD}@21-30"
+
+
+def test_a_reference_without_reward_cannot_judge_it(tmp_path: Path) -> None:
+    reference = load_reference(write_curve(tmp_path / "loss.csv", "actor/loss", {1: 0.1, 2: 0.2}))
+    run = read_run(write(tmp_path / "run.jsonl", records(1)))
+    judgement = judge_run(run, reference, STEPS)
+    assert judgement.outcome is Outcome.INCONCLUSIVE
+    assert "has no finite critic/rewards/mean" in judgement.check("reward").message
+
+
+def test_steps_that_nobody_stated_are_refused(tmp_path: Path, eight: Path) -> None:
+    with pytest.raises(OperatorError, match="positive number of steps"):
+        judge(tmp_path, records(1), eight, expected=0)
+
+
+def test_two_reference_runs_are_too_few_but_no_crash(tmp_path: Path) -> None:
+    reference = write_reference(tmp_path / "reference", 2)
+    judgement = judge(tmp_path, records(100), reference)
+    assert judgement.outcome is Outcome.INCONCLUSIVE
+    assert "reference runs or more" in judgement.check("resolution").fix
 
 
 def test_too_few_steps_of_the_reference(tmp_path: Path, eight: Path) -> None:

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reprise.errors import OperatorError
@@ -64,6 +64,7 @@ def test_compressed_log(tmp_path: Path) -> None:
     assert read_run(log).training_steps().tolist() == [1, 2, 4]
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 10**6),
     st.dictionaries(
@@ -218,6 +219,7 @@ def test_csv_without_a_step_column(tmp_path: Path) -> None:
         read_run(file)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 60)))
 def test_spans_name_every_step(steps: list[int]) -> None:
     text = spans(steps)
