@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import orjson
 
-__all__ = ["dump_json", "sha256_file", "sha256_text", "writing", "write_text"]
+__all__ = ["dump_json", "sha256_file", "sha256_text", "write_text", "writing"]
 
 
 @contextlib.contextmanager
@@ -24,16 +24,16 @@ def writing(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
     Raises OSError as the file system gives it (no space, read-only, missing folder).
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    part = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, mode)
-        os.replace(name, path)
+        part.chmod(mode)
+        part.replace(path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+        part.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 

@@ -69,7 +69,7 @@ def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
         state = folder.read().get("state")
         if state != FINISHED:
             raise OperatorError(
-                "run.state",
+                "run-state",
                 str(folder.path),
                 f"expected a finished run, found state {state!r}",
                 "let the run end, or name another one",
@@ -78,7 +78,7 @@ def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
     newest = newest_finished(project.runs, model)
     if newest is None:
         raise CannotTell(
-            "run.missing",
+            "run-missing",
             str(project.runs / model),
             "there is no finished run to judge",
             f"make one, or name its folder: make reproduce MODEL={model} RUN=<folder>",
@@ -88,7 +88,7 @@ def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
 
 def _compare_origin(report: Report, facts: Mapping[str, Any], reference: Reference) -> None:
     """Say so when the reference was recorded under another lock than the run's."""
-    rule = "reference.origin"
+    rule = "reference-origin"
     recorded = reference.provenance.get("lock")
     if recorded is None or recorded == facts.get("lock"):
         report.passed(rule)

@@ -65,7 +65,7 @@ def record_baseline(project: Project, options: BaselineOptions) -> Report:
     _write_reference(project, folder, key, recorded)
     report = Report(COMMAND, data={"reference": str(folder), "seeds": sorted(recorded)})
     load_reference(folder)
-    report.passed("baseline.recorded")
+    report.passed("baseline-recorded")
     return report
 
 
@@ -77,7 +77,7 @@ def _may_write(folder: Path, key: Mapping[str, Any], options: BaselineOptions) -
     differing = [name for name in _KEYS if provenance.get(name) != key[name]]
     if differing:
         raise OperatorError(
-            "baseline.exists",
+            "baseline-exists",
             str(manifest),
             f"a reference with another {', '.join(differing)} is there",
             "to replace it when the new one is complete: reprise baseline rehearsal --replace",

@@ -87,7 +87,7 @@ class Rehearsal:
         python = self.project.rehearsal_python
         if not python.exists():
             raise CannotTell(
-                "rehearsal.environment",
+                "rehearsal-environment",
                 str(python),
                 "the rehearsal's environment (torch, vLLM, verl) is not installed",
                 "make setup (or: make reproduce, which does it first)",
@@ -105,7 +105,7 @@ class Rehearsal:
             left = remove_leftovers(run.name, Path(facts.get("ray_temp_dir", "/nonexistent")))
             if left:
                 raise OperatorError(
-                    "rehearsal.leftovers",
+                    "rehearsal-leftovers",
                     run.name,
                     f"processes {left} of an earlier run could not be stopped",
                     "end them by hand, then repeat the command",
@@ -266,7 +266,7 @@ def _failure(folder: RunFolder, attempt: Attempt, expected: int) -> Report:
         where = str(log)
         message = attempt.message or "the job ended without an error in its log"
     report.failed(
-        f"run.{attempt.outcome.value}",
+        f"run-{attempt.outcome.value}",
         where,
         f"the job {attempt.outcome.value} after step {attempt.steps} of {expected}: {message}",
         f"read {where}; when it is mended, repeat the command (a new run folder is made)",

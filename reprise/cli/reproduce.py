@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -54,7 +55,7 @@ def reproduce(
         judged = reproduce_rehearsal(project, options)
     else:
         raise OperatorError(
-            "reproduce.cluster",
+            "reproduce-cluster",
             model,
             "this recipe needs a cluster, and no finished run was named",
             f"judge a finished run: make reproduce MODEL={model} RUN=<folder>",
@@ -66,7 +67,7 @@ def reproduce(
 def baseline(
     model: Annotated[str, typer.Argument(help="Recipe to record.")] = "rehearsal",
     seeds: Annotated[int, typer.Option(min=2, help="How many seeds.")] = 8,
-    replace: Annotated[
+    replace_other: Annotated[
         bool, typer.Option("--replace", help="Replace a reference of another lock or recipe.")
     ] = False,
     as_json: JsonFlag = False,
@@ -74,17 +75,22 @@ def baseline(
     """Record reference runs of a recipe; an interrupted recording goes on where it stopped."""
     if model != "rehearsal":
         raise OperatorError(
-            "baseline.model",
+            "baseline-model",
             model,
             "only the rehearsal's reference can be recorded on one machine",
             "run the recipe on its cluster with several seeds, then compare the run folders: "
             "reprise curves compare RUN --reference OTHER_RUN",
         )
-    finish(record_baseline(find_project(), BaselineOptions(seeds, replace)), as_json)
+    finish(record_baseline(find_project(), BaselineOptions(seeds, replace_other)), as_json)
 
 
 def _finish(judged: Judged, as_json: bool) -> None:
+    """Print the verdict with its numbers; what the checks say is not said twice."""
+    report = judged.report
     if judged.judgement is not None and not as_json:
         typer.echo(judged.judgement.text())
         typer.echo(f"report: {judged.folder.path / 'report.html'}")
-    finish(judged.report, as_json)
+        own = {check.rule for check in judged.judgement.checks}
+        extra = [finding for finding in report.findings if finding.rule not in own]
+        report = replace(report, findings=extra)
+    finish(report, as_json)

@@ -65,14 +65,14 @@ class RunFolder:
             value = orjson.loads(self.state_file.read_bytes())
         except (OSError, orjson.JSONDecodeError) as error:
             raise OperatorError(
-                "run.folder",
+                "run-folder",
                 str(self.state_file),
                 f"expected the state of a run, found: {error}",
                 "name a folder below runs/<model>/ that holds run.json",
             ) from None
         if not isinstance(value, dict):
             raise OperatorError(
-                "run.folder",
+                "run-folder",
                 str(self.state_file),
                 "expected one JSON object",
                 "name a folder below runs/<model>/ that a run of this project has written",

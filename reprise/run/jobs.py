@@ -45,7 +45,7 @@ class Jobs:
             self._client = JobSubmissionClient(address, headers=headers)
         except (ConnectionError, RuntimeError) as error:
             raise CannotTell(
-                "run.jobs",
+                "run-jobs",
                 address,
                 f"the Jobs API did not answer: {error}",
                 "name the dashboard's address (port 8265 by default), not the cluster's own port",
@@ -68,7 +68,7 @@ class Jobs:
             )
         except (RuntimeError, ValueError) as error:
             raise OperatorError(
-                "run.submit",
+                "run-submit",
                 f"job {job_id} at {self.address}",
                 f"Ray refused the job: {error}",
                 "check runtime_env.yaml: the size of the working directory, its excludes",
@@ -83,7 +83,7 @@ class Jobs:
             info = self._client.get_job_info(job_id)
         except (RuntimeError, OSError) as error:
             raise CannotTell(
-                "run.jobs",
+                "run-jobs",
                 self.address,
                 f"the state of job {job_id} could not be read: {error}",
                 "check that the head node is up and reachable, then repeat the command",

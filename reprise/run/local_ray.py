@@ -123,7 +123,7 @@ def _wait_ready(ray: LocalRay, process: subprocess.Popen[bytes], log: Path) -> N
             if process.poll() is not None:
                 tail = log.read_text(errors="replace").strip().splitlines()[-5:]
                 raise OperatorError(
-                    "run.ray",
+                    "run-ray",
                     str(log),
                     f"Ray ended during its start (exit code {process.returncode}): "
                     + " | ".join(tail),
@@ -134,7 +134,7 @@ def _wait_ready(ray: LocalRay, process: subprocess.Popen[bytes], log: Path) -> N
                     return
             time.sleep(0.2)
     raise CannotTell(
-        "run.ray",
+        "run-ray",
         str(log),
         f"Ray's Jobs API did not answer within {_READY_SECONDS:.0f} s on {ray.address}",
         "read the log named here; on a loaded machine repeat the command",

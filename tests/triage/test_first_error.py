@@ -3,12 +3,12 @@ from reprise.triage.first_error import first_error
 # The shape of a real failure: a worker dies in the weight sync, the mask and the echo follow.
 LOG = """\
 (TaskRunnerV1 pid=5) UserWarning: megatron engine is not available: ModuleNotFoundError("x")
-(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [executor.py:10] WorkerProc hit an exception.
-(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [executor.py:10] Traceback (most recent call last):
-(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [executor.py:10]   File "a.py", line 3, in load
-(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [executor.py:10] KeyError: 'layers.1.bias'
-(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [executor.py:10] Traceback (most recent call last):
-(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [executor.py:10] BufferError: cannot close
+(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [mp.py:10] WorkerProc hit an exception.
+(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [mp.py:10] Traceback (most recent call last):
+(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [mp.py:10]   File "a.py", line 3, in load
+(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [mp.py:10] KeyError: 'layers.1.bias'
+(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [mp.py:10] Traceback (most recent call last):
+(Server pid=7) (Worker pid=9) ERROR 11-29 13:26:01 [mp.py:10] BufferError: cannot close
 Error executing job with overrides: ['data.truncation=error']
 Traceback (most recent call last):
 ray.exceptions.RayTaskError(KeyError): ray::TaskRunner.run()
