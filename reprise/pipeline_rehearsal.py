@@ -28,7 +28,12 @@ from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
 from reprise.run.display import Display
 from reprise.run.folder import FINISHED, RunFolder, recent_runs
 from reprise.run.jobs import Jobs
-from reprise.run.local_ray import LocalRay, remove_leftovers, start_local_ray
+from reprise.run.local_ray import (
+    LocalRay,
+    new_temp_dir,
+    remove_leftovers,
+    start_local_ray,
+)
 from reprise.run.processes import alive
 from reprise.triage.first_error import first_error
 
@@ -73,7 +78,7 @@ class Rehearsal:
     def run(self) -> Ended:
         """Prepare, run and collect. Ctrl-C stops everything that was started."""
         python = self._interpreter()
-        self._remove_leftovers()
+        self.remove_leftovers()
         model, data = self.prepare()
         folder = self._new_folder(model, data)
         try:
@@ -94,7 +99,7 @@ class Rehearsal:
             )
         return python
 
-    def _remove_leftovers(self) -> None:
+    def remove_leftovers(self) -> None:
         """Stop the private Ray of earlier runs whose own command is gone (killed, powered off)."""
         for run in recent_runs(self.project.runs, MODEL)[:20]:
             facts = run.read()
@@ -201,10 +206,12 @@ class Rehearsal:
     @contextlib.contextmanager
     def _ray(self, folder: RunFolder, python: Path) -> Iterator[LocalRay]:
         with self.console.phase("private Ray"):
-            ray = start_local_ray(
-                python, folder.name, self.options.ranks, {}, folder.path / "logs" / "ray.log"
-            )
-        folder.update(ray_temp_dir=str(ray.temp_dir), ray_address=ray.address)
+            temp_dir = new_temp_dir()
+            # Known before anything runs, so that a kill at any moment leaves a trace.
+            folder.update(ray_temp_dir=str(temp_dir))
+            log = folder.path / "logs" / "ray.log"
+            ray = start_local_ray(python, folder.name, self.options.ranks, temp_dir, log)
+        folder.update(ray_address=ray.address)
         folder.event("ray ready")
         try:
             yield ray

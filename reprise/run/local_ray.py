@@ -10,7 +10,6 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from reprise.errors import CannotTell, OperatorError
 from reprise.files import write_text
 from reprise.run.processes import MARK, stop_all
 
-__all__ = ["LocalRay", "remove_leftovers", "start_local_ray"]
+__all__ = ["LocalRay", "new_temp_dir", "remove_leftovers", "start_local_ray"]
 
 _READY_SECONDS = 90.0
 _SESSION_FOLDER = "reprise-ray-"
@@ -51,22 +50,24 @@ class LocalRay:
         return left
 
 
-def start_local_ray(
-    python: Path, run_id: str, slots: int, environment: Mapping[str, str], log: Path
-) -> LocalRay:
+def new_temp_dir() -> Path:
+    """An empty folder for one private Ray; its path is short, as Ray's sockets need it.
+
+    Ray appends up to 70 characters for its sockets, whose paths are limited to 107 bytes.
+    """
+    return Path(tempfile.mkdtemp(prefix=_SESSION_FOLDER, dir=_short_root()))
+
+
+def start_local_ray(python: Path, run_id: str, slots: int, temp_dir: Path, log: Path) -> LocalRay:
     """Start Ray with the interpreter `python`, offering `slots` logical GPUs, and wait for it.
 
-    `environment` is inherited by every worker. Ray's own messages go to the file `log`.
-    Raises OperatorError when Ray ends during its start, CannotTell when it does not answer.
+    `temp_dir` is a folder of `new_temp_dir`. Ray's own messages go to the file `log`. Raises OperatorError when Ray ends during its start, CannotTell when it does not answer.
     """
-    # Ray appends up to 70 characters for its sockets, whose paths are limited to 107 bytes.
-    temp_dir = Path(tempfile.mkdtemp(prefix=_SESSION_FOLDER, dir=_short_root()))
     token_file = temp_dir / "token"
     write_text(token_file, secrets.token_hex(32), mode=0o600)
     dashboard = _free_port()
     variables = {
         **os.environ,
-        **environment,
         MARK: run_id,
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token_file),

@@ -9,7 +9,7 @@ from reprise.project import find_project
 from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
 from reprise.run.folder import RunFolder
 from reprise.run.jobs import Jobs
-from reprise.run.local_ray import LocalRay, start_local_ray
+from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.run.processes import marked
 from reprise.run.progress import StepLine
 
@@ -26,7 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 @pytest.fixture(scope="module")
 def ray(folder: RunFolder) -> Iterator[LocalRay]:
     python = find_project().rehearsal_python
-    started = start_local_ray(python, folder.name, 1, {}, folder.path / "logs" / "ray.log")
+    log = folder.path / "logs" / "ray.log"
+    started = start_local_ray(python, folder.name, 1, new_temp_dir(), log)
     yield started
     assert started.stop() == []
     assert marked(folder.name) == []

@@ -1,0 +1,67 @@
+"""A run that is cut off, politely or not, leaves nothing that the next one would trip over."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reprise.pipeline_rehearsal import MODEL, Rehearsal, RehearsalOptions
+from reprise.project import find_project
+from reprise.run.folder import RunFolder, recent_runs
+from reprise.run.processes import marked, stop_all
+
+pytestmark = [pytest.mark.rehearsal, pytest.mark.full]
+
+COMMAND = [sys.executable, "-m", "reprise", "reproduce", "--steps", "1"]
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("RUNS_DIR", str(tmp_path))
+    yield tmp_path
+    for run in recent_runs(tmp_path, MODEL):
+        stop_all(run.name)
+
+
+def started(runs: Path) -> tuple[subprocess.Popen[str], RunFolder]:
+    """The command, once its job is submitted."""
+    process = subprocess.Popen(
+        COMMAND, env={**os.environ, "RUNS_DIR": str(runs)}, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 150
+    while time.monotonic() < deadline:
+        found = recent_runs(runs, MODEL)
+        if found and any(event["event"] == "submitted" for event in found[0].events()):
+            return process, found[0]
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.2)
+    raise AssertionError("the job was not submitted in time")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_polite_end_stops_everything(runs: Path, number: signal.Signals) -> None:
+    process, run = started(runs)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert marked(run.name) == []
+    facts = run.read()
+    assert (facts["state"], facts["process"]) == ("interrupted", None)
+    assert not Path(facts["ray_temp_dir"]).exists()
+
+
+def test_what_a_killed_command_left_is_stopped_by_the_next(runs: Path) -> None:
+    process, run = started(runs)
+    process.kill()
+    process.wait()
+    assert marked(run.name), "Ray lives on after the kill: that is what the next command must see"
+    Rehearsal(find_project(), RehearsalOptions(quiet=True)).remove_leftovers()
+    assert marked(run.name) == []
+    assert run.read()["state"] == "interrupted"
+    assert not Path(run.read()["ray_temp_dir"]).exists()
