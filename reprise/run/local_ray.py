@@ -61,7 +61,8 @@ def new_temp_dir() -> Path:
 def start_local_ray(python: Path, run_id: str, slots: int, temp_dir: Path, log: Path) -> LocalRay:
     """Start Ray with the interpreter `python`, offering `slots` logical GPUs, and wait for it.
 
-    `temp_dir` is a folder of `new_temp_dir`. Ray's own messages go to the file `log`. Raises OperatorError when Ray ends during its start, CannotTell when it does not answer.
+    `temp_dir` is a folder of `new_temp_dir`. Ray's own messages go to the file `log`.
+    Raises OperatorError when Ray ends during its start, CannotTell when it does not answer.
     """
     token_file = temp_dir / "token"
     write_text(token_file, secrets.token_hex(32), mode=0o600)
