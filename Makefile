@@ -74,5 +74,7 @@ lock-requirements: ## Rewrite requirements/*.txt from *.in (needs an index)
 	@$(DEV)
 	@.venv/bin/python scripts/lock_requirements.py
 
+##@ Help
+.PHONY: help
 help: ## This list
 	@awk -f scripts/help.awk $(MAKEFILE_LIST)
