@@ -201,7 +201,7 @@ class Rehearsal:
                 steps=int(folder.read()["steps"]),
             )
             with self.console.training(job.steps) as display:
-                return run_attempt(folder, 1, jobs, job, display.step, display.log)
+                return run_attempt(folder, 1, jobs, job, display.step, display.phase)
 
     @contextlib.contextmanager
     def _ray(self, folder: RunFolder, python: Path) -> Iterator[LocalRay]:

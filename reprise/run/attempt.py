@@ -14,7 +14,7 @@ import orjson
 from reprise.errors import CannotTell
 from reprise.run.folder import RunFolder
 from reprise.run.jobs import ENDED, Jobs
-from reprise.run.progress import ProgressWatch, StepLine
+from reprise.run.progress import PhaseReader, ProgressWatch, StepLine
 
 __all__ = ["STALL_SECONDS", "Attempt", "Job", "Outcome", "read_steps", "run_attempt"]
 
@@ -60,12 +60,12 @@ def run_attempt(
     jobs: Jobs,
     job: Job,
     on_step: Callable[[StepLine, int], None],
-    on_line: Callable[[str], None],
+    on_phase: Callable[[str], None],
     stall_seconds: float = STALL_SECONDS,
 ) -> Attempt:
     """Submit `job` as attempt `number` of `folder` and stay with it until it ends.
 
-    `on_step` gets each new step and the total; `on_line` each line of the log. Ctrl-C stops the
+    `on_step` gets each new step and the total; `on_phase` each phase of the start. Ctrl-C stops the
     job and is passed on. Raises OperatorError when Ray refuses the job.
     """
     folder.event("submit", attempt=number, job=job.job_id)
@@ -73,9 +73,14 @@ def run_attempt(
     folder.event("submitted", attempt=number)
     watch = ProgressWatch(stall_seconds, time.monotonic())
 
+    reader = PhaseReader()
+
     def take_line(line: str) -> None:
         watch.line(line, time.monotonic())
-        on_line(line)
+        phase = reader.line(line)
+        if phase is not None:
+            folder.event("phase", attempt=number, name=phase)
+            on_phase(phase)
 
     tail = jobs.tail(job.job_id, folder.log_file(number), take_line)
     try:

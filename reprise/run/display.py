@@ -15,15 +15,6 @@ from reprise.run.progress import StepLine
 
 __all__ = ["Display", "Training"]
 
-# What the log of verl says when a phase of its start begins; shown until the first step.
-_PHASES = (
-    ("Started a local Ray|Connecting to existing Ray|ray init kwargs", "driver"),
-    ("(TaskRunner", "trainer process"),
-    ("(WorkerDict", "actor and reference model"),
-    ("(vLLMHttpServer", "vLLM server"),
-    ("(AgentLoopWorker", "agent loop"),
-)
-
 
 class Display:
     """Progress on standard error, so that standard output stays free for the answer."""
@@ -72,19 +63,11 @@ class Training:
     total: int
     bar: Progress | None = None
     task: TaskID | None = None
-    _phase: str = ""
     _seconds: list[float] = field(default_factory=list)
 
-    def log(self, line: str) -> None:
-        """Take note of one log line: before the first step it tells the phase of the start."""
-        if self._seconds or self._phase == _PHASES[-1][1]:
-            return
-        for marks, name in _PHASES:
-            if any(mark in line for mark in marks.split("|")) and name != self._phase:
-                if _order(name) > _order(self._phase):
-                    self._phase = name
-                    self._show(f"start-up: {name}", 0, "")
-                return
+    def phase(self, name: str) -> None:
+        """Show which phase of its start the job has reached."""
+        self._show(f"start-up: {name}", 0, "")
 
     def step(self, step: StepLine, total: int) -> None:
         """Show one step: reward, validation, seconds, and the time that is left."""
@@ -106,7 +89,3 @@ class Training:
             self.bar.update(self.task, description=title, completed=completed, detail=detail)
         else:
             self.display.line(f"{title} {detail}".rstrip())
-
-
-def _order(name: str) -> int:
-    return next((index for index, (_, known) in enumerate(_PHASES) if known == name), -1)

@@ -5,9 +5,34 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-__all__ = ["ProgressWatch", "StepLine"]
+__all__ = ["PhaseReader", "ProgressWatch", "StepLine"]
 
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+|\x1b\[[0-9;]*m")
+
+
+# What the log of verl says when a phase of its start begins, in their order.
+_PHASES = (
+    ("driver", re.compile(r"ray init kwargs|Connecting to existing Ray")),
+    ("trainer process", re.compile(r"\(TaskRunner")),
+    ("actor and reference model", re.compile(r"\(WorkerDict")),
+    ("vLLM server", re.compile(r"\(vLLMHttpServer")),
+    ("agent loop and reward workers", re.compile(r"\((?:AgentLoopWorker|SeededWorker)")),
+)
+
+
+@dataclass(slots=True)
+class PhaseReader:
+    """Reads from the log which phase a job's start has reached."""
+
+    reached: int = -1
+
+    def line(self, text: str) -> str | None:
+        """The phase that this line begins, or None when it is one of those seen before."""
+        for index in range(len(_PHASES) - 1, self.reached, -1):
+            if _PHASES[index][1].search(text):
+                self.reached = index
+                return _PHASES[index][0]
+        return None
 
 
 @dataclass(frozen=True, slots=True)

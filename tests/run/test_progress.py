@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprise.run.progress import ProgressWatch
+from reprise.run.progress import PhaseReader, ProgressWatch
 
 
 def test_a_job_that_repeats_one_warning_is_stalled() -> None:
@@ -29,3 +29,18 @@ def test_numbers_never_make_a_line_new(numbers: list[int]) -> None:
     for number in numbers:
         watch.line(f"step {number} waits", now=5)
     assert watch.last == 1
+
+
+def test_phases_are_told_once_and_never_backwards() -> None:
+    reader = PhaseReader()
+    lines = [
+        "ray init kwargs: {}",
+        "(TaskRunnerV1 pid=3) hello",
+        "\x1b[36m(WorkerDict pid=4)\x1b[0m loading",
+        "(TaskRunnerV1 pid=3) hello again",
+        "(vLLMHttpServer pid=5) serve",
+        "(WorkerDict pid=4) more",
+    ]
+    told = [reader.line(line) for line in lines]
+    expected = ["driver", "trainer process", "actor and reference model", None, "vLLM server", None]
+    assert told == expected
