@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import signal
+from typing import NoReturn
 
 import typer
 
@@ -18,7 +20,7 @@ app = typer.Typer(
 )
 
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
-_GROUPS = ("lock", "setup", "reproduce", "curves")
+_GROUPS = ("lock", "setup", "data", "recipe", "reproduce", "curves")
 
 
 @app.callback()
@@ -30,6 +32,16 @@ for _group in _GROUPS:
     importlib.import_module(f"reprise.cli.{_group}").register(app)
 
 
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def main() -> None:
-    """Entry point of the `reprise` command."""
+    """Entry point of the `reprise` command.
+
+    A polite end (`kill`, a closed terminal, a time limit) is treated like Ctrl-C, so that what
+    the command started is stopped by it as well.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
     app()

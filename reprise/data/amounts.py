@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reprise.data.repeats import Repeats, shared_rows
-from reprise.data.scan import FileScan, RowList
+from reprise.data.scan import FileScan
 from reprise.data.settings import Settings
 from reprise.findings import Report
 
@@ -121,8 +121,7 @@ def judge_leak(report: Report, train: list[FileScan], val: list[FileScan]) -> No
             places = shared_rows(seen, held_out)
             if not len(places):
                 continue
-            rows = RowList(len(places))
-            rows.shown.extend(int(number) for number in seen.numbers[places[:20]])
+            rows = seen.row_list(places)
             problems = len(set(seen.prompts[places].tolist()))
             report.failed(
                 "data-leak",

@@ -155,7 +155,7 @@ def _judge_repeats(report: Report, scan: FileScan, repeats: Repeats, settings: S
     for group in shown:
         report.warn(
             "data-conflict",
-            row_name(scan.source, int(scan.numbers[group[-1]])),
+            row_name(scan.source, scan.number(group[-1])),
             _conflict_text(scan, group, by_place, settings),
             "decide which answer is right and correct or remove the other rows",
         )
@@ -171,7 +171,7 @@ def _conflict_text(
     for place in group[:5]:
         reward = rows[place].get("reward_model")
         truth = reward.get("ground_truth") if isinstance(reward, dict) else None
-        answers.append(f"{str(truth)[:40]!r} (row {scan.numbers[place]})")
+        answers.append(f"{str(truth)[:40]!r} (row {scan.number(place)})")
     text = prompt_text(rows[group[0]].get(settings.prompt_key))
     return f"one prompt with {len(group)} answers, {', '.join(answers)}: {text!r}"
 

@@ -101,7 +101,7 @@ def judge_lengths(report: Report, scan: FileScan, lengths: Lengths, settings: Se
     where = str(scan.source.path)
     refused = np.flatnonzero(lengths.tokens < 0)
     if len(refused):
-        rows = _rows(scan, refused)
+        rows = scan.row_list(refused)
         report.failed(
             "data-template",
             where,
@@ -116,13 +116,7 @@ def judge_lengths(report: Report, scan: FileScan, lengths: Lengths, settings: Se
     over = np.flatnonzero(lengths.tokens > limit)
     report.settle("data-length")
     if len(over):
-        _tell_over(report, scan, _rows(scan, over), lengths, settings)
-
-
-def _rows(scan: FileScan, places: npt.NDArray[np.int64]) -> RowList:
-    rows = RowList(len(places))
-    rows.shown.extend(int(number) for number in scan.numbers[places[:20]])
-    return rows
+        _tell_over(report, scan, scan.row_list(over), lengths, settings)
 
 
 def _tell_over(

@@ -71,7 +71,7 @@ class Source:
 def _guarded(file: pq.ParquetFile, columns: list[str], path: Path) -> Iterator[pa.RecordBatch]:
     """The batches of a file; damage becomes an OperatorError that names the file."""
     try:
-        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
+        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise OperatorError(
             "data-file",

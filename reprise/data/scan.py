@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from reprise.data.arrow import Column, pc
 from reprise.data.batches import Batch
+from reprise.data.growing import Growing
 from reprise.data.keys import Keys, TextMemo, combine, measure_prompts
 from reprise.data.parquet import FIELDS
 from reprise.data.reading import BadLine, Source
@@ -49,8 +50,8 @@ class RowList:
 class FileScan:
     """What one pass over a file found. Arrays have one entry a row, in the file's order.
 
-    `numbers` are the rows' numbers, `prompts`, `pairs` and `indices` 64-bit keys (prompt; prompt
-    with answer; extra_info.index), `chars` the characters of all contents of a prompt.
+    `line_numbers` are the rows' lines (JSON lines only), `prompts`, `pairs` and `indices` 64-bit
+    keys (prompt; prompt with answer; extra_info.index), `chars` the characters of a prompt.
     `sparse` counts the nulls that a reader puts where an object lacks a key others have.
     """
 
@@ -64,11 +65,21 @@ class FileScan:
     answers: Counter[str] = field(default_factory=Counter)
     sparse: Counter[str] = field(default_factory=Counter)
     shape: Shape = field(default_factory=Shape)
-    numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    line_numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     prompts: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
     pairs: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
     indices: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
     chars: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+
+    def number(self, place: int) -> int:
+        """The number of the row at a 0-based place, as an operator counts: from 1, or its line."""
+        return place + 1 if self.source.parquet else int(self.line_numbers[place])
+
+    def row_list(self, places: npt.NDArray[np.int64]) -> RowList:
+        """The rows at 0-based places, counted and the first of them named."""
+        rows = RowList(len(places))
+        rows.shown.extend(self.number(int(place)) for place in places[:SHOWN_ROWS])
+        return rows
 
     def types(self) -> dict[str, pa.DataType]:
         """The Arrow type of each column, as a reader of the whole file would infer it."""
@@ -78,25 +89,20 @@ class FileScan:
 
 
 class _Parts:
-    """The arrays of a scan while they grow."""
+    """The arrays of a scan while they grow; the numbers of parquet rows need no array."""
 
-    def __init__(self) -> None:
-        self.numbers: list[npt.NDArray[np.int64]] = []
-        self.keys: tuple[list[Keys], list[Keys], list[Keys]] = ([], [], [])
-        self.chars: list[npt.NDArray[np.int32]] = []
+    def __init__(self, rows: int | None) -> None:
+        self.numbers = Growing(np.int64, 1 if rows is not None else None)
+        self.prompts = Growing(np.uint64, rows)
+        self.pairs = Growing(np.uint64, rows)
+        self.indices = Growing(np.uint64, rows)
+        self.chars = Growing(np.int32, rows)
 
     def close(self, scan: FileScan) -> None:
-        """Join the parts one kind after the other, so that little is held twice."""
-        if not self.numbers:
-            return
-        scan.numbers = np.concatenate(self.numbers)
-        self.numbers.clear()
-        scan.chars = np.concatenate(self.chars)
-        joined = []
-        for parts in self.keys:
-            joined.append(np.concatenate(parts))
-            parts.clear()
-        scan.prompts, scan.pairs, scan.indices = joined
+        """Hand the arrays over."""
+        scan.prompts, scan.pairs = self.prompts.close(), self.pairs.close()
+        scan.indices, scan.chars = self.indices.close(), self.chars.close()
+        scan.line_numbers = self.numbers.close()
 
 
 def scan_file(
@@ -105,17 +111,17 @@ def scan_file(
     custom_reward: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> FileScan:
-    """Read every row once, in batches; memory grows by 36 bytes a row.
+    """Read every row once, in batches; memory grows by 28 bytes a row (36 for JSON).
 
     `progress` is called with the number of rows of each batch.
     Raises OperatorError when the file is damaged.
     """
     scan = FileScan(source)
-    parts = _Parts()
+    parts = _Parts(source.rows)
     memos = (TextMemo(), TextMemo(), TextMemo())
     for batch, table, bad in source.batches(prompt_key):
         scan.bad_lines.extend(bad)
-        _measure(parts, batch, memos)
+        _measure(parts, batch, source, memos)
         _judge_rows(scan, batch, prompt_key, custom_reward)
         _count(scan, batch, table, prompt_key)
         scan.rows += len(batch.numbers)
@@ -200,13 +206,16 @@ def _null_fields(column: Column, path: str) -> list[tuple[str, int]]:
     return found
 
 
-def _measure(parts: _Parts, batch: Batch, memos: tuple[TextMemo, TextMemo, TextMemo]) -> None:
+def _measure(
+    parts: _Parts, batch: Batch, source: Source, memos: tuple[TextMemo, TextMemo, TextMemo]
+) -> None:
     """Keep the keys and lengths of a batch, and suspect the rows with a blank message."""
     texts, answers, indices = memos
     prompts = measure_prompts(texts, batch.offsets, batch.roles, batch.texts)
     batch.suspects |= prompts.blank
-    parts.keys[0].append(prompts.keys)
-    parts.keys[1].append(combine(prompts.keys, answers.measure(batch.answers).keys))
-    parts.keys[2].append(indices.measure(batch.indices).keys)
-    parts.chars.append(prompts.chars.astype(np.int32))
-    parts.numbers.append(batch.numbers)
+    parts.prompts.add(prompts.keys)
+    parts.pairs.add(combine(prompts.keys, answers.measure(batch.answers).keys))
+    parts.indices.add(indices.measure(batch.indices).keys)
+    parts.chars.add(prompts.chars)
+    if not source.parquet:
+        parts.numbers.add(batch.numbers)
