@@ -14,6 +14,7 @@ from vllm.model_executor.custom_op import CustomOp, PluggableLayer, op_registry_
 from vllm.model_executor.layers import linear as vllm_linear
 from vllm.model_executor.layers import vocab_parallel_embedding as vllm_embedding
 from vllm.model_executor.layers.fused_moe import cpu_fused_moe
+from vllm.model_executor.layers.fused_moe.activation import MoEActivation
 from vllm.model_executor.layers.fused_moe.fused_moe_method_base import FusedMoEMethodBase
 from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
 from vllm.model_executor.layers.fused_moe.router import gate_linear as vllm_gate
@@ -21,7 +22,10 @@ from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import (
     UnquantizedFusedMoEMethod,
 )
 
-from reprise_plugins.row_linear import row_linear
+from reprise_plugins.row_linear import row_linear, whole_blocks
+
+#: torch's elementwise kernels take at most 32 numbers at a time (two AVX-512 registers of float32).
+ROUTING_ROWS = 32
 
 
 class LiveLinearMethod(vllm_linear.UnquantizedLinearMethod):
@@ -52,6 +56,56 @@ class LiveEmbeddingMethod(vllm_embedding.UnquantizedEmbeddingMethod):
 
 class LiveExperts(cpu_fused_moe.CPUFusedMOE):
     """vLLM's expert-by-expert path, each expert a view of the live stacked weight."""
+
+    def __call__(
+        self,
+        layer: torch.nn.Module,
+        x: torch.Tensor,
+        use_grouped_topk: bool,
+        top_k: int,
+        router_logits: torch.Tensor,
+        renormalize: bool,
+        topk_group: int | None = None,
+        num_expert_group: int | None = None,
+        global_num_experts: int = -1,
+        expert_map: torch.Tensor | None = None,
+        custom_routing_function: Any = None,
+        scoring_func: str = "softmax",
+        routed_scaling_factor: float = 1.0,
+        e_score_correction_bias: torch.Tensor | None = None,
+        apply_router_weight_on_input: bool = False,
+        activation: Any = MoEActivation.SILU,
+    ) -> torch.Tensor:
+        """Route and compute: x [tokens, hidden], router_logits [tokens, experts].
+
+        The parent's signature (vLLM passes by position) and its two steps, but the routing sees
+        whole blocks of rows: torch computes a sigmoid or exponential differently in the last,
+        incomplete stretch of a vector, which would make a token's weights depend on the batch.
+        """
+        count = x.shape[0]
+        weights, ids = cpu_fused_moe.select_experts(
+            hidden_states=whole_blocks(x, ROUTING_ROWS),
+            router_logits=whole_blocks(router_logits, ROUTING_ROWS),
+            use_grouped_topk=use_grouped_topk,
+            top_k=top_k,
+            renormalize=renormalize,
+            topk_group=topk_group,
+            num_expert_group=num_expert_group,
+            custom_routing_function=custom_routing_function,
+            scoring_func=scoring_func,
+            routed_scaling_factor=routed_scaling_factor,
+            e_score_correction_bias=e_score_correction_bias,
+        )
+        result: torch.Tensor = self.forward_torch(
+            layer,
+            x,
+            weights[:count],
+            ids[:count],
+            activation,
+            global_num_experts,
+            apply_router_weight_on_input,
+        )
+        return result
 
     def _pad_moe_intermediate_for_grouped_gemm(self, layer: torch.nn.Module) -> None:
         """Do not pad: padding replaces the parameters."""

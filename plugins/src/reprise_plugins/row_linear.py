@@ -14,16 +14,22 @@ from torch.nn import functional
 BLOCK_ROWS = 16
 
 
+def whole_blocks(rows: torch.Tensor, height: int) -> torch.Tensor:
+    """Return rows [n, ...] with rows of zeros below, so that n is a multiple of ``height``."""
+    missing = -rows.shape[0] % height
+    if not missing:
+        return rows
+    return torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
+
+
 def row_linear(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Return ``x @ weight.T + bias``: x [..., in], weight [out, in], result [..., out]."""
     rows = x.reshape(-1, x.shape[-1])
     count = rows.shape[0]
-    missing = -count % BLOCK_ROWS
-    if missing:
-        rows = functional.pad(rows, (0, 0, 0, missing))
-    blocks = [functional.linear(block, weight, bias) for block in rows.split(BLOCK_ROWS)]
-    if not blocks:
+    if count == 0:
         return functional.linear(x, weight, bias)
-    return torch.cat(blocks)[:count].reshape(*x.shape[:-1], weight.shape[0])
+    blocks = whole_blocks(rows, BLOCK_ROWS).split(BLOCK_ROWS)
+    result = torch.cat([functional.linear(block, weight, bias) for block in blocks])
+    return result[:count].reshape(*x.shape[:-1], weight.shape[0])
