@@ -73,6 +73,8 @@ docs: ## Write docs/cli.md from the commands' own help
 lock-requirements: ## Rewrite requirements/*.txt from *.in (needs an index)
 	@$(DEV)
 	@.venv/bin/python scripts/lock_requirements.py
+	@$(REPRISE) lock update environment.operator
+	@$(REPRISE) lock update environment.rehearsal
 
 ##@ Help
 .PHONY: help

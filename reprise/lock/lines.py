@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["line_of", "locate"]
+__all__ = ["line_of", "locate", "split_lines"]
 
 _PART = r"""(?:"[^"\n]*"|'[^'\n]*'|[A-Za-z0-9_-]+)"""
 _DOTTED = rf"{_PART}(?:\s*\.\s*{_PART})*"
-_TABLE = re.compile(rf"^\s*\[\[?\s*({_DOTTED})\s*\]\]?\s*(?:#.*)?$")
+_TABLE = re.compile(rf"^\s*\[\[?\s*({_DOTTED})\s*\]\]?\s*(?:#[^\n]*)?$")
 _KEY = re.compile(rf"^\s*({_DOTTED})\s*=")
 _PARTS = re.compile(_PART)
 
 Lines = dict[tuple[str, ...], int]
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of `text` with their ends. TOML's lines end at a line feed and nowhere else."""
+    return re.findall(r"[^\n]*\n|[^\n]+$", text)
 
 
 def _split(dotted: str) -> tuple[str, ...]:
@@ -28,7 +33,7 @@ def locate(text: str) -> Lines:
     lines: Lines = {}
     table: tuple[str, ...] = ()
     closing = ""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(split_lines(text), 1):
         if closing:
             closing = "" if closing in line else closing
             continue

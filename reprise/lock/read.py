@@ -78,7 +78,7 @@ def parse_lock(text: str, name: str = "versions.lock") -> Lock:
         raw = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         found = _TOML_LINE.search(str(error))
-        line = int(found[1]) if found else max(1, len(text.splitlines()))
+        line = int(found[1]) if found else text.count("\n") + 1
         message = f"is not TOML: {_TOML_LINE.sub('', str(error)).strip()}"
         fix = "correct the line; a table or key may stand once only, strings stand in quotes"
         raise LockError([("lock-toml", f"{name}:{line}", message, fix)]) from None

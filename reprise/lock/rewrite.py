@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import tomlkit
 
 from reprise.errors import OperatorError
-from reprise.lock.lines import locate
+from reprise.lock.lines import locate, split_lines
 
 __all__ = ["Value", "rewrite"]
 
@@ -28,7 +28,7 @@ def rewrite(text: str, table: tuple[str, ...], changes: Mapping[str, Value]) -> 
 
 def _set(text: str, table: tuple[str, ...], key: str, value: Value) -> str:
     where = locate(text)
-    lines = text.splitlines(keepends=True)
+    lines = split_lines(text)
     if table not in where:
         fix = f"write it as [{'.'.join(table)}], or change it by hand"
         message = f"{'.'.join(table)} is not written as a table of its own"
