@@ -25,7 +25,7 @@ from reprise.recipe.overrides import Line
 from reprise.recipe.verltree import find_tree
 from reprise.rehearsal.model import TinyModel, ensure_model, locked_versions
 from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
-from reprise.run.display import Display
+from reprise.run.display import RunDisplay
 from reprise.run.folder import FINISHED, RunFolder, recent_runs
 from reprise.run.jobs import Jobs
 from reprise.run.local_ray import (
@@ -72,7 +72,7 @@ class Rehearsal:
     def __init__(self, project: Project, options: RehearsalOptions) -> None:
         self.project = project
         self.options = options
-        self.console = Display(quiet=options.quiet)
+        self.console = RunDisplay(options.quiet)
         self.tree = find_tree(project.root, "verl", VERL_RELEASE)
 
     def run(self) -> Ended:

@@ -59,13 +59,13 @@ def run_attempt(
     number: int,
     jobs: Jobs,
     job: Job,
-    on_step: Callable[[StepLine, int], None],
+    on_step: Callable[[StepLine], None],
     on_phase: Callable[[str], None],
     stall_seconds: float = STALL_SECONDS,
 ) -> Attempt:
     """Submit `job` as attempt `number` of `folder` and stay with it until it ends.
 
-    `on_step` gets each new step and the total; `on_phase` each phase of the start. Ctrl-C stops the
+    `on_step` gets each new step; `on_phase` each phase of the start. Ctrl-C stops the
     job and is passed on. Raises OperatorError when Ray refuses the job.
     """
     folder.event("submit", attempt=number, job=job.job_id)
@@ -101,7 +101,7 @@ def _watch(
     jobs: Jobs,
     job: Job,
     watch: ProgressWatch,
-    on_step: Callable[[StepLine, int], None],
+    on_step: Callable[[StepLine], None],
 ) -> Attempt:
     shown = -1
     unreachable_since: float | None = None
@@ -113,7 +113,7 @@ def _watch(
                 shown = step.step
                 if shown <= 1:
                     folder.event("first step" if shown else "first validation", attempt=number)
-                on_step(step, job.steps)
+                on_step(step)
         now = time.monotonic()
         try:
             state, message = jobs.state(job.job_id)
@@ -129,7 +129,7 @@ def _watch(
             for step in final:
                 if step.step > shown:
                     shown = step.step
-                    on_step(step, job.steps)
+                    on_step(step)
             return Attempt(number, outcome, max(shown, 0), message)
         if watch.stalled(now):
             jobs.stop(job.job_id)

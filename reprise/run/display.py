@@ -1,76 +1,67 @@
-"""What the operator sees of a run: phases and steps, live on a terminal, plain lines in a log."""
+"""What the operator sees of a run: phases with their seconds, then step, reward and time left."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
+from reprise.progress import Display, Task
 from reprise.run.progress import StepLine
 
-__all__ = ["Display", "Training"]
+__all__ = ["RunDisplay", "Training"]
 
 
-class Display:
-    """Progress on standard error, so that standard output stays free for the answer."""
+class RunDisplay:
+    """Progress of one run on standard error; nothing at all when `quiet`."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self._console = Console(file=sys.stderr, highlight=False, quiet=quiet)
-        self._started = time.monotonic()
-        self.phases: dict[str, float] = {}
+        # Every step gets its line in a log: a step of the rehearsal takes seconds, one of a
+        # cluster minutes.
+        self._display = Display(interval=0.0)
+        self._quiet = quiet
 
     def line(self, text: str) -> None:
-        """One line with the seconds since the command began."""
-        elapsed = time.monotonic() - self._started
-        self._console.print(f"[{elapsed:6.1f} s] {text}", markup=False, soft_wrap=True)
+        """One line."""
+        if not self._quiet:
+            self._display.line(text)
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Say when a phase has ended and how long it took."""
         begun = time.monotonic()
         yield
-        seconds = time.monotonic() - begun
-        self.phases[name] = seconds
-        self.line(f"{name}: {seconds:.1f} s")
+        self.line(f"{name}: {time.monotonic() - begun:.1f} s")
 
     @contextlib.contextmanager
     def training(self, total: int) -> Iterator[Training]:
         """Show the steps of a job; the block ends with the job."""
-        if not self._console.is_terminal:
-            yield Training(self, total)
+        if self._quiet:
+            yield Training(total, None)
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total} {task.fields[detail]}"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=self._console, transient=True) as bar:
-            task = bar.add_task("starting", total=total, detail="")
-            yield Training(self, total, bar, task)
+        with self._display:
+            task = self._display.task("training", total, "steps")
+            yield Training(total, task)
+            task.end(f"ended at step {task.done:g} of {total}")
 
 
 @dataclass(slots=True)
 class Training:
-    """The live view of one job."""
+    """The live view of one job of `total` steps."""
 
-    display: Display
     total: int
-    bar: Progress | None = None
-    task: TaskID | None = None
+    task: Task | None
     _seconds: list[float] = field(default_factory=list)
 
     def phase(self, name: str) -> None:
         """Show which phase of its start the job has reached."""
-        self._show(f"start-up: {name}", 0, "")
+        if self.task is not None:
+            self.task.update(0, f"start-up: {name}")
 
-    def step(self, step: StepLine, total: int) -> None:
-        """Show one step: reward, validation, seconds, and the time that is left."""
+    def step(self, step: StepLine) -> None:
+        """Show one step: reward, validation, seconds a step and the time that is left."""
         if step.seconds is not None:
             self._seconds.append(step.seconds)
         parts = []
@@ -78,14 +69,10 @@ class Training:
             parts.append(f"reward {step.reward:.3f}")
         if step.validation is not None:
             parts.append(f"validation {step.validation:.3f}")
-        if step.seconds is not None:
-            recent = sorted(self._seconds[-5:])
-            left = recent[len(recent) // 2] * (total - step.step)
-            parts.append(f"{step.seconds:.1f} s/step, {left / 60:.1f} min left")
-        self._show(f"step {step.step}/{total}", step.step, ", ".join(parts))
-
-    def _show(self, title: str, completed: int, detail: str) -> None:
-        if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, description=title, completed=completed, detail=detail)
-        else:
-            self.display.line(f"{title} {detail}".rstrip())
+        if self._seconds:
+            # The median of the last steps: single ones stand out when a validation is due.
+            seconds = statistics.median(self._seconds[-5:])
+            left = seconds * (self.total - step.step) / 60
+            parts.append(f"{seconds:.1f} s/step, {left:.1f} min left")
+        if self.task is not None:
+            self.task.update(step.step, ", ".join(parts))

@@ -34,6 +34,7 @@ class Jobs:
         # and so drop the checkouts in third_party/.
         os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"
         # Imported here: the other commands need not wait for it.
+        from ray.exceptions import AuthenticationError
         from ray.job_submission import JobSubmissionClient
 
         # Ray reports its packaging step by step; what matters of it becomes a finding.
@@ -43,6 +44,13 @@ class Jobs:
         headers = {"Authorization": f"Bearer {token}"} if token else None
         try:
             self._client = JobSubmissionClient(address, headers=headers)
+        except AuthenticationError:
+            raise OperatorError(
+                "run-token",
+                address,
+                f"the Jobs API asks for a token, and {'refused ours' if token else 'got none'}",
+                "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
+            ) from None
         except (ConnectionError, RuntimeError) as error:
             raise CannotTell(
                 "run-jobs",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from reprise.errors import OperatorError
 from reprise.project import find_project
 from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
 from reprise.run.folder import RunFolder
@@ -44,9 +45,7 @@ def run(
     job = Job(f"job-{number}", command, {"working_dir": str(package), "env_vars": variables}, 2)
     steps: list[StepLine] = []
     jobs = Jobs(ray.address, ray.token_file.read_text())
-    attempt = run_attempt(
-        folder, number, jobs, job, lambda step, _: steps.append(step), print, stall
-    )
+    attempt = run_attempt(folder, number, jobs, job, steps.append, print, stall)
     return attempt, steps, folder.log_file(number).read_text().splitlines()
 
 
@@ -76,8 +75,8 @@ def test_the_token_guards_the_api_and_is_the_owners_alone(ray: LocalRay) -> None
     token = ray.token_file.read_text()
     for process in marked(ray.run_id):
         assert token not in " ".join(process.cmdline())
-    from reprise.errors import OperatorError
-
-    with pytest.raises(OperatorError):
-        Jobs(ray.address, "wrong" * 8).submit("job-x", "true", {}, {})
+    for wrong in ("0" * 64, None):
+        with pytest.raises(OperatorError) as caught:
+            Jobs(ray.address, wrong)
+        assert caught.value.rule == "run-token"
     assert os.environ["NO_PROXY"].split(",").count("127.0.0.1") == 1
