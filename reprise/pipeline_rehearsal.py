@@ -35,6 +35,7 @@ from reprise.run.local_ray import (
     start_local_ray,
 )
 from reprise.run.processes import alive
+from reprise.run.runtime_env import merge_runtime_env
 from reprise.triage.first_error import first_error
 
 __all__ = ["Ended", "Rehearsal", "RehearsalOptions"]
@@ -192,7 +193,11 @@ class Rehearsal:
         with self._ray(folder, python) as ray:
             folder.update(state="running")
             jobs = Jobs(ray.address, ray.token_file.read_text())
-            runtime_env = self._runtime_env(environment)
+            files = (
+                self.project.root / "runtime_env.yaml",
+                self.project.recipes / MODEL / "runtime_env.yaml",
+            )
+            runtime_env = merge_runtime_env(self.project.root, files, environment)
             dump_json(folder.path / "runtime_env.json", runtime_env)
             job = Job(
                 job_id=f"{folder.name}-1",
@@ -234,18 +239,6 @@ class Rehearsal:
             "REPRISE_DATA_DIR": str(data.train.parent),
             "REPRISE_SEED": str(self.options.seed),
             "VERL_FILE_LOGGER_PATH": str(folder.metrics_file(1)),
-        }
-
-    def _runtime_env(self, environment: Mapping[str, str]) -> dict[str, Any]:
-        """runtime_env.yaml of the project, that of the recipe, and this run's variables."""
-        base = _read_yaml(self.project.root / "runtime_env.yaml")
-        recipe = _read_yaml(self.project.recipes / MODEL / "runtime_env.yaml")
-        variables = {**base.get("env_vars", {}), **recipe.get("env_vars", {}), **environment}
-        excludes = [*base.get("excludes", []), *recipe.get("excludes", [])]
-        return {
-            "working_dir": str(self.project.root),
-            "excludes": excludes,
-            "env_vars": {key: str(value) for key, value in variables.items()},
         }
 
     def _close(self, folder: RunFolder, attempt: Attempt) -> Ended:
@@ -297,22 +290,6 @@ def _recipe_key(config: Mapping[str, Any]) -> str:
     ):
         node.pop(name, None)
     return sha256_text(json.dumps(value, sort_keys=True))
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        value = yaml.safe_load(path.read_text())
-    except FileNotFoundError:
-        return {}
-    except yaml.YAMLError as error:
-        raise OperatorError(
-            "runtime_env.yaml", str(path), f"is not YAML: {error}", "correct the line named here"
-        ) from None
-    if not isinstance(value, dict):
-        raise OperatorError(
-            "runtime_env.yaml", str(path), "expected a mapping", "see the file as it was shipped"
-        )
-    return value
 
 
 def _own_process() -> dict[str, float]:
