@@ -29,7 +29,7 @@ LABEL = "baseline"
 # Recorded seeds start here, so that the seeds that one types (1, 2, 3) are new ones.
 FIRST_SEED = 101
 # What must be equal between the runs of one reference.
-_KEYS = ("lock", "recipe", "model_sha256", "data_sha256", "steps")
+_KEYS = ("lock", "recipe", "plugins", "model_sha256", "data_sha256", "steps")
 
 
 @dataclass(frozen=True, slots=True)

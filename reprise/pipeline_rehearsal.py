@@ -16,7 +16,7 @@ import yaml
 
 from reprise.data.toy import ToyData, write_toy
 from reprise.errors import CannotTell, OperatorError
-from reprise.files import dump_json, sha256_text, write_text
+from reprise.files import dump_json, sha256_file, sha256_text, write_text
 from reprise.findings import Report
 from reprise.lock.read import machine_hash, read_lock
 from reprise.project import Project
@@ -143,7 +143,7 @@ class Rehearsal:
         return model, data
 
     def key(self) -> dict[str, Any]:
-        """What must be equal between runs that are compared: lock, recipe, model, data, steps."""
+        """What must be equal between runs of one reference."""
         model, data = self.prepare()
         return self._key(self._compose(self._overrides()), model, data)
 
@@ -151,6 +151,7 @@ class Rehearsal:
         return {
             "lock": machine_hash(read_lock(self.project.lock), "rehearsal"),
             "recipe": _recipe_key(config),
+            "plugins": _plugins_key(self.project.root / "plugins"),
             "model_sha256": model.sha256,
             "data_sha256": {"train": data.train_sha256, "val": data.val_sha256},
             "steps": int(config["trainer"]["total_training_steps"]),
@@ -290,6 +291,12 @@ def _recipe_key(config: Mapping[str, Any]) -> str:
     ):
         node.pop(name, None)
     return sha256_text(json.dumps(value, sort_keys=True))
+
+
+def _plugins_key(folder: Path) -> str:
+    """A hash of the plug-ins' sources: they compute a part of what a run measures."""
+    sources = sorted((folder / "src").rglob("*.py"))
+    return sha256_text("".join(f"{path.name} {sha256_file(path)}\n" for path in sources))
 
 
 def _own_process() -> dict[str, float]:
