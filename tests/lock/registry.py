@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import datetime
 import hashlib
 import http.server
 import json
@@ -17,10 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from lock.servers import free_port
 
@@ -125,26 +120,15 @@ class TokenServer:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
-        now = datetime.datetime.now(datetime.UTC)
-        self.certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(self.key.public_key())
-            .serial_number(1)
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .sign(self.key, hashes.SHA256())
-        )
-        self.bundle = folder / "cert.pem"
-        self.bundle.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
+        self.key, self.bundle = folder / "key.pem", folder / "cert.pem"
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+        command += ["-subj", "/CN=tests", "-keyout", str(self.key), "-out", str(self.bundle)]
+        subprocess.run(command, check=True, capture_output=True)
         self.asked: list[dict[str, list[str]]] = []
 
     def token(self, scope: str) -> str:
-        der = self.certificate.public_bytes(serialization.Encoding.DER)
-        header = {"typ": "JWT", "alg": "ES256", "x5c": [base64.b64encode(der).decode()]}
+        der = "".join(self.bundle.read_text().splitlines()[1:-1])
+        header = {"typ": "JWT", "alg": "RS256", "x5c": [der]}
         kind, name, actions = scope.split(":")
         now = int(time.time())
         claims = {
@@ -153,8 +137,9 @@ class TokenServer:
             "access": [{"type": kind, "name": name, "actions": actions.split(",")}],
         }  # fmt: skip
         signed = f"{_b64(json.dumps(header).encode())}.{_b64(json.dumps(claims).encode())}"
-        r, s = decode_dss_signature(self.key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
-        return f"{signed}.{_b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+        command = ["openssl", "dgst", "-sha256", "-sign", str(self.key)]
+        done = subprocess.run(command, input=signed.encode(), check=True, capture_output=True)
+        return f"{signed}.{_b64(done.stdout)}"
 
     @contextlib.contextmanager
     def serve(self) -> Iterator[str]:

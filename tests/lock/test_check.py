@@ -123,7 +123,7 @@ def damaged(seed: int, kind: str) -> str:
     return "".join(lines)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["byte", "cut", "line", "twice", "swap"]))
 def test_damage_gives_findings_with_lines_and_never_a_traceback(
     tmp_path_factory: pytest.TempPathFactory, seed: int, kind: str

@@ -299,7 +299,7 @@ def test_two_setups_at_once_fetch_once(upstream: Upstream, root: Path) -> None:
 def test_an_interrupted_setup_leaves_no_half_tree(
     upstream: Upstream, root: Path, kind: signal.Signals
 ) -> None:
-    tree = upstream.tree(upstream.big(8_000_000))
+    tree = upstream.tree(upstream.big(4_000_000))
     code = (
         "import sys; from pathlib import Path; from reprise.lock.model import Tree\n"
         "from reprise.lock.setup import place_tree\n"

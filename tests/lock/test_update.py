@@ -156,7 +156,7 @@ def at(data: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
     return data
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(TABLES), KEYS, VALUES, st.sampled_from(["\n", "\r\n"]))
 def test_a_rewrite_changes_one_value_and_no_other_byte(
     table: tuple[str, ...], key: str, value: str | int | list[str] | None, ending: str
