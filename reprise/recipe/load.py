@@ -128,6 +128,8 @@ def load(
     card = card_of(recipes, name) if name else Card(title="script", status="not run")
     tree = verl_tree(root, card, inputs.verl, say)
     config = inputs.config or f"{name}/recipe"
+    if inputs.config and not (tree.config / f"{inputs.config}.yaml").is_file():
+        config = "ppo_trainer"  # script/config-name says that there is no such config
     composition = compose(config, tree, lines, None if inputs.config else recipes)
     known = _known(root, name, card, composition, inputs)
     model = model_from_file(inputs.model_config) if inputs.model_config else card.model_shape()
@@ -136,7 +138,8 @@ def load(
 
 def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs) -> Known:
     file = inputs.runtime_env or root / "runtime_env.yaml"
-    job = _yaml(file)
+    # A launch script is not submitted with the project's own runtime environment.
+    job = None if inputs.config and not inputs.runtime_env else _yaml(file)
     variables = _variables(job)
     if inputs.environment is not None:
         variables |= inputs.environment

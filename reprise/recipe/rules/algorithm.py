@@ -185,6 +185,9 @@ def _idle_reference(setup: Setup, out: Judgement) -> None:
 
 
 def _clip(setup: Setup, out: Judgement) -> None:
+    loss = str(setup.get(_LOSS, "vanilla"))
+    if loss in ("cispo", "gpg"):
+        raise NotApplicable(f"{loss} does not clip the ratio of the update")
     low = float(setup.get(f"{_ACTOR}.clip_ratio_low", 0.2))
     high = float(setup.get(f"{_ACTOR}.clip_ratio_high", 0.2))
     dual = float(setup.get(f"{_ACTOR}.clip_ratio_c", 3.0))

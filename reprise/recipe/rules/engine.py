@@ -149,6 +149,8 @@ def _device(setup: Setup, out: Judgement) -> None:
     out.show(f"trainer.device {device}; VERL_PLATFORM={environment.get('VERL_PLATFORM', '')}")
     if device != "musa":
         return
+    if setup.known.runtime_env is None and "VERL_PLATFORM" not in environment:
+        raise Undecided("the job's environment is not given (--runtime-env FILE)")
     wanted = {
         "VERL_PLATFORM": "musa",
         "VERL_USE_EXTERNAL_MODULES": "verl_hardware_plugin",

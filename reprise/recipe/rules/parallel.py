@@ -298,7 +298,7 @@ RULES = (
         "parallel/reference",
         Source(
             "workers/engine/megatron/transformer_impl.py",
-            "# TODO: set different parallelism for actor, critic, ref if mpu.is_initialized():",
+            "if mpu.is_initialized():",
         ),
         _reference,
     ),

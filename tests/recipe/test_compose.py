@@ -1,0 +1,142 @@
+"""Composition with verl's real config files, and the diagnosis of single overrides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reprise.errors import OperatorError
+from reprise.recipe.compose import Composition, compose
+from reprise.recipe.origin import Origins
+from reprise.recipe.overrides import Line, read_lines
+from reprise.recipe.rules import ALL_RULES
+from reprise.recipe.schema import Schema, unknown_keys
+from reprise.recipe.verltree import VerlTree
+
+MEGATRON = Line("model_engine=megatron")
+TRANSFORMER = "actor_rollout_ref.actor.megatron.override_transformer_config"
+
+
+def one(tree: VerlTree, *texts: str) -> Composition:
+    return compose("ppo_trainer", tree, [MEGATRON, *(Line(text) for text in texts)])
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "fix"),
+    [
+        ("actor_rollout_ref.actor.fsdp_config.grad_offload=False", "override/unknown-key",
+         "grad_offload"),
+        ("+trainer.val_before_train=False", "override/plus", "write trainer.val_before_train"),
+        ("+data.train_batch_size=64", "override/plus", "write data.train_batch_size=64"),
+        ("++data.train_batch_size=64", "", ""),
+        ("actor_rollout_ref.rollout.tensor_parallel_size=8", "override/unknown-key",
+         "write actor_rollout_ref.rollout.tensor_model_parallel_size=8"),
+        ("actor_rollout_ref.actor.ppo_max_token_len=16384", "override/unknown-key",
+         "ppo_max_token_len_per_gpu=16384"),
+        (f"{TRANSFORMER}.moe_router_bias_update_rate=0", "override/missing-plus",
+         f"write +{TRANSFORMER}.moe_router_bias_update_rate=0"),
+        (f"+{TRANSFORMER}.moe_router_bias_update_rate=0", "", ""),
+        ("data.train_files=/data/run=1/train.parquet", "override/syntax",
+         "\"data.train_files='/data/run=1/train.parquet'\""),
+        ("data.train_files='/data/run=1/train.parquet'", "", ""),
+        ("data.train_batch_size=1,2", "override/syntax", "[a,b]"),
+        ("data.train_batch_size", "override/syntax", "KEY=VALUE"),
+        ("data.train_files='a", "override/syntax", "close the quotes"),
+        ("~data.nothing", "override/unknown-key", "leave the line out"),
+        ("model_engine=megatorn", "override/group", "megatron"),
+    ],
+)  # fmt: skip
+def test_each_line_is_judged(tree: VerlTree, text: str, rule: str, fix: str) -> None:
+    faults = one(tree, text).faults
+    assert [fault.rule for fault in faults if fault.fatal] == ([rule] if rule else [])
+    assert all(fix in fault.fix for fault in faults if fault.fatal)
+
+
+def test_all_errors_come_in_one_pass_and_the_rest_is_kept(tree: VerlTree) -> None:
+    made = one(tree, "a.b=1", "data.train_batch_size=7", "+data.shuffle=True", "c=[")
+    assert [fault.line.text for fault in made.faults] == ["a.b=1", "+data.shuffle=True", "c=["]
+    assert made.values["data"]["train_batch_size"] == 7
+
+
+def test_a_key_set_twice(tree: VerlTree) -> None:
+    made = one(tree, "data.train_batch_size=7", "data.train_batch_size=8")
+    assert made.values["data"]["train_batch_size"] == 8
+    assert [fault.rule for fault in made.faults] == ["override/repeated"]
+    assert not made.faults[0].fatal
+
+
+def test_an_added_key_can_be_set_again(tree: VerlTree) -> None:
+    made = one(tree, f"+{TRANSFORMER}.x=1", f"{TRANSFORMER}.x=2")
+    assert [fault.rule for fault in made.faults if fault.fatal] == []
+
+
+def test_an_unset_variable_is_shown_as_such(
+    tree: VerlTree, recipes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REPRISE_RUN_DIR", raising=False)
+    made = compose("hy3/recipe", tree, [], recipes)
+    assert "REPRISE_RUN_DIR" in made.unset
+    assert made.values["trainer"]["default_local_dir"] == "/<REPRISE_RUN_DIR>/checkpoints"
+    monkeypatch.setenv("REPRISE_RUN_DIR", "/share/run")
+    made = compose("hy3/recipe", tree, [], recipes)
+    assert made.values["trainer"]["default_local_dir"] == "/share/run/checkpoints"
+
+
+def test_a_slip_in_a_recipe_is_found(tree: VerlTree, tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - /ppo_trainer\n  - _self_\n"
+        "data:\n  train_batchsize: 3\n"
+        "actor_rollout_ref:\n  rollout:\n    tensor_parallel: 2\n    enable_sleep_mode: false\n"
+        "    engine_kwargs:\n      vllm:\n        anything: 1\n"
+        "reward:\n  reward_kwargs:\n    max_resp_len: 1\n"
+    )
+    made = compose("x/recipe", tree, [], tmp_path)
+    found = list(unknown_keys(made.values, made.base, Schema(tree)))
+    assert found == ["actor_rollout_ref.rollout.tensor_parallel", "data.train_batchsize"]
+    assert Origins(made, tmp_path).where(found[1]).startswith(f"{tmp_path.name}/x/recipe.yaml:6")
+
+
+def test_a_broken_recipe_is_an_operators_error(tree: VerlTree, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("defaults:\n  - /no_such_config\n")
+    with pytest.raises(OperatorError, match="no_such_config"):
+        compose("recipe", tree, [], tmp_path)
+
+
+def test_where_a_value_comes_from(tree: VerlTree, recipes: Path) -> None:
+    made = compose("hy3/recipe", tree, [Line("data.shuffle=False", "o.txt:3")], recipes)
+    origins = Origins(made, recipes)
+    assert origins.where("data.shuffle") == "o.txt:3 (data.shuffle)"
+    assert origins.where("data.truncation").startswith("recipes/common/data.yaml:")
+    assert origins.where("critic.enable") == "verl's default (critic.enable)"
+
+
+def test_overrides_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "o.txt"
+    file.write_text("# comment\n\n  a=1  \nb=2\n")
+    assert read_lines(file) == [Line("a=1", f"{file}:3"), Line("b=2", f"{file}:4")]
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(OperatorError):
+        read_lines(file)
+    with pytest.raises(OperatorError):
+        read_lines(tmp_path / "none")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.text(max_size=40))
+def test_no_text_makes_a_traceback(text: str) -> None:
+    from reprise.recipe.overrides import parse
+
+    parse(Line(text))
+
+
+def test_sources_are_where_the_rules_say(tree: VerlTree, tree_091: VerlTree) -> None:
+    # In the other release a line may have moved on; then it is cited without its number.
+    lost = [rule.id for rule in ALL_RULES if rule.source.text and not rule.source.line(tree)]
+    assert lost == []
+    found = [rule.source.cite(tree_091) for rule in ALL_RULES if rule.source.text]
+    assert sum(":" in text for text in found) >= len(found) - 3
