@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -16,7 +17,7 @@ import yaml
 
 from reprise.data.toy import ToyData, write_toy
 from reprise.errors import CannotTell, OperatorError
-from reprise.files import dump_json, sha256_file, sha256_text, write_text
+from reprise.files import dump_json, sha256_text, write_text
 from reprise.findings import Report
 from reprise.lock.read import machine_hash, read_lock
 from reprise.project import Project
@@ -294,9 +295,9 @@ def _recipe_key(config: Mapping[str, Any]) -> str:
 
 
 def _plugins_key(folder: Path) -> str:
-    """A hash of the plug-ins' sources: they compute a part of what a run measures."""
+    """A hash of the plug-ins' code, without comments: it computes a part of what is measured."""
     sources = sorted((folder / "src").rglob("*.py"))
-    return sha256_text("".join(f"{path.name} {sha256_file(path)}\n" for path in sources))
+    return sha256_text("".join(ast.dump(ast.parse(path.read_bytes())) for path in sources))
 
 
 def _own_process() -> dict[str, float]:
