@@ -159,8 +159,13 @@ def prompt_faults(prompt: object) -> Iterator[Fault]:
     yield from _unique(fault for message in messages for fault in _message_faults(message))
     if all(_is_blank(message) for message in messages):
         yield _BLANK
-    if isinstance(messages[-1], Mapping) and messages[-1].get("role") == "assistant":
+    if _role_of(messages[-1]) == "assistant":
         yield _LAST
+
+
+def _role_of(message: object) -> str | None:
+    role = message.get("role") if isinstance(message, Mapping) else None
+    return role if isinstance(role, str) else None
 
 
 def _unique(faults: Iterator[Fault]) -> Iterator[Fault]:
@@ -176,8 +181,7 @@ def _message_faults(message: object) -> Iterator[Fault]:
         yield _role_fault(role)
     content = message.get("content")
     if content is None:
-        # An assistant's message may consist of calls to tools alone.
-        if not message.get("tool_calls"):
+        if not _has_calls(message):
             yield _NO_CONTENT
     elif isinstance(content, str):
         if _broken(content):
@@ -194,8 +198,14 @@ def _role_fault(role: object) -> Fault:
     return Fault("data-prompt-role", f"unknown role {shown}; allowed: {', '.join(ROLES)}", hint)
 
 
+def _has_calls(message: Mapping[str, Any]) -> bool:
+    """An assistant's message may consist of calls to tools alone."""
+    calls = as_list(message.get("tool_calls"))
+    return calls is not None and len(calls) > 0
+
+
 def _is_blank(message: object) -> bool:
-    if not isinstance(message, Mapping) or message.get("tool_calls"):
+    if not isinstance(message, Mapping) or _has_calls(message):
         return False
     content = message.get("content")
     return isinstance(content, str) and not content.strip()
