@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ __all__ = ["ENDED", "Jobs", "LogTail"]
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 """The states in which Ray will not run the job any more."""
+
+_NO_AGENT = "No available agent"
+_AGENT_SECONDS = 90.0
 
 
 class Jobs:
@@ -67,20 +71,27 @@ class Jobs:
         metadata: Mapping[str, str],
     ) -> None:
         """Upload the working directory and submit; raises OperatorError as Ray refuses it."""
-        try:
-            self._client.submit_job(
-                entrypoint=entrypoint,
-                submission_id=job_id,
-                runtime_env=dict(runtime_env),
-                metadata=dict(metadata),
-            )
-        except (RuntimeError, ValueError) as error:
-            raise OperatorError(
-                "run-submit",
-                f"job {job_id} at {self.address}",
-                f"Ray refused the job: {error}",
-                "check runtime_env.yaml: the size of the working directory, its excludes",
-            ) from None
+        deadline = time.monotonic() + _AGENT_SECONDS
+        while True:
+            try:
+                self._client.submit_job(
+                    entrypoint=entrypoint,
+                    submission_id=job_id,
+                    runtime_env=dict(runtime_env),
+                    metadata=dict(metadata),
+                )
+                return
+            except (RuntimeError, ValueError) as error:
+                # The API answers some seconds before the agent that starts jobs is there.
+                if _NO_AGENT in str(error) and time.monotonic() < deadline:
+                    time.sleep(0.5)
+                    continue
+                raise OperatorError(
+                    "run-submit",
+                    f"job {job_id} at {self.address}",
+                    f"Ray refused the job: {error}",
+                    "check runtime_env.yaml: the size of the working directory, its excludes",
+                ) from None
 
     def state(self, job_id: str) -> tuple[str, str]:
         """Ray's state of the job (PENDING, RUNNING, SUCCEEDED, ...) and its message.
