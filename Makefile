@@ -37,6 +37,24 @@ image-lock: ## Resolve the images' tags to digests and write those not locked ye
 	@$(OPERATOR)
 	@$(REPRISE) lock image --write
 
+##@ Recipes
+.PHONY: check show plan
+check: ## Check a recipe or SCRIPT=run.sh before anything is reserved [MODEL=hy3] [ALGO=rloo]
+	@$(OPERATOR)
+	@if [ -n "$$SCRIPT" ]; then \
+		$(REPRISE) recipe check --script "$$SCRIPT" $${MODEL:+--model "$$MODEL"}; \
+	else \
+		$(REPRISE) recipe check $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"; \
+	fi
+
+show: ## What a recipe sets beyond verl's defaults, and its command [MODEL=hy3] [ALGO=rloo]
+	@$(OPERATOR)
+	@$(REPRISE) recipe show $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"
+
+plan: ## Memory, disk and time that a recipe needs [MODEL=hy3] [ALGO=rloo]
+	@$(OPERATOR)
+	@$(REPRISE) recipe plan $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"
+
 ##@ Run
 .PHONY: reproduce
 reproduce: ## From pinned inputs to a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RUN=folder]
