@@ -38,7 +38,14 @@ def register(app: typer.Typer) -> None:
     group.command("list")(list_recipes)
     group.command()(show)
     group.command()(check)
+    group.command("plan")(plan_recipe)
     app.add_typer(group, name="recipe")
+
+
+def _wide() -> Console:
+    """The terminal, or lines of 220 columns where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=220)
 
 
 def _say(text: str) -> None:
@@ -81,7 +88,7 @@ def list_recipes(as_json: JsonFlag = False) -> None:
         table = Table("recipe", "machine", "status", "what", box=None, pad_edge=False)
         for row in report.data["recipes"]:
             table.add_row(row["name"], row["machine"], row["status"], row["title"])
-        Console().print(table)
+        _wide().print(table, highlight=False)
     finish(report, as_json, quiet_ok=True)
 
 
@@ -131,12 +138,11 @@ def _print_differences(rows: list[dict[str, Any]]) -> None:
     table = Table("setting", "value", "verl's default", "from", box=None, pad_edge=False)
     for row in rows:
         where = row["where"].split(" (")[0]
+        if where == "verl's default":
+            where = "follows another setting"
         texts = (row["key"], str(row["value"]), str(row["default"]), where)
         table.add_row(*map(escape, texts))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(table, highlight=False)
+    _wide().print(table, highlight=False)
 
 
 @guard("recipe check")
@@ -227,7 +233,63 @@ def _print_rules(report: Report) -> None:
             escape("\n".join([*row["formula"], row["reason"]]).strip()),
             row["source"],
         )
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=220)
-    console.print(table, highlight=False)
+    _wide().print(table, highlight=False)
+
+
+@guard("recipe plan")
+def plan_recipe(
+    model: _Model,
+    overrides: _Overrides = None,
+    algorithm: _Algorithm = None,
+    gpu_memory: Annotated[
+        float | None, typer.Option(min=1, help="Memory of a card in GiB, instead of the card's.")
+    ] = None,
+    throughput: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Tokens a second and GPU (verl's perf/throughput)."),
+    ] = None,
+    model_config: _ModelConfig = None,
+    verl: _Verl = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print what a recipe needs: memory of a card and a node, disk for checkpoints, time.
+
+    Memory is estimated by formulas (docs/recipes.md); what was measured is said there.
+    """
+    from reprise.recipe.check import check_faults
+    from reprise.recipe.load import Inputs
+    from reprise.recipe.plan import plan
+
+    lines = _lines(overrides, algorithm)
+    inputs = Inputs(verl=verl, model_config=model_config)
+    loaded, _ = _load(find_project(), model, lines, inputs)
+    report = plan(loaded, gpu_memory, throughput)
+    check_faults(report, loaded.composition.faults)
+    if not as_json:
+        _print_plan(report.data)
+    finish(report, as_json)
+
+
+_PARTS = {
+    "parameters": "parameters",
+    "training": "training, GiB of a card at the worst stage",
+    "rollout": "rollout, GiB of a card",
+    "rollout_cache": "rollout cache",
+    "host": "host memory, GiB of a node",
+    "checkpoint": "one checkpoint, TB",
+    "disk": "disk",
+    "time": "a step",
+}
+
+
+def _print_plan(data: dict[str, Any]) -> None:
+    console = Console(soft_wrap=True)
+    for part, title in _PARTS.items():
+        rows = data.get(part)
+        if not rows:
+            continue
+        table = Table(title, "", box=None, pad_edge=False)
+        for name, value in rows.items():
+            shown = f"{value:,}" if isinstance(value, int) else str(value)
+            table.add_row(f"  {escape(str(name))}", escape(shown))
+        console.print(table, highlight=False)

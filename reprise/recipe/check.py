@@ -10,8 +10,8 @@ from reprise.recipe.compose import Composition
 from reprise.recipe.model import Model
 from reprise.recipe.origin import Origins
 from reprise.recipe.overrides import Fault, nearest, suggestion
-from reprise.recipe.rules import ALL_RULES
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Undecided
+from reprise.recipe.ruleset import ALL_RULES
 from reprise.recipe.schema import Schema, unknown_keys
 from reprise.recipe.setup import Known, Setup
 

@@ -12,7 +12,7 @@ from reprise.errors import OperatorError
 from reprise.recipe.compose import Composition, compose
 from reprise.recipe.origin import Origins
 from reprise.recipe.overrides import Line, read_lines
-from reprise.recipe.rules import ALL_RULES
+from reprise.recipe.ruleset import ALL_RULES
 from reprise.recipe.schema import Schema, unknown_keys
 from reprise.recipe.verltree import VerlTree
 

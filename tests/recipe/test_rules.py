@@ -9,8 +9,8 @@ import pytest
 
 from reprise.findings import Severity
 from reprise.recipe.names import known_names
-from reprise.recipe.rules import ALL_RULES
 from reprise.recipe.rules.base import NotApplicable, Undecided
+from reprise.recipe.ruleset import ALL_RULES
 from reprise.recipe.setup import Setup
 
 from .conftest import HY3, QWEN3_8B, A, M, R

@@ -1,0 +1,64 @@
+"""Does it fit the cards: the rollout's weights and cache, and the training's peak."""
+
+from __future__ import annotations
+
+from reprise.recipe.memory import (
+    GIB,
+    rollout_memory,
+    smallest_rollout_tp,
+    training_memory,
+)
+from reprise.recipe.rules.base import Judgement, Rule, Source, Undecided
+from reprise.recipe.setup import Setup
+
+__all__ = ["RULES"]
+
+_TP = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+_UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
+
+
+def _card(setup: Setup) -> float:
+    if setup.known.gpu_memory is None:
+        raise Undecided("the memory of a card is not known")
+    return setup.known.gpu_memory
+
+
+def _rollout(setup: Setup, out: Judgement) -> None:
+    card = _card(setup)
+    memory, tokens = rollout_memory(setup, card)
+    share = float(setup.get(_UTILIZATION, 0.5))
+    weights = memory.terms["weights"] / GIB
+    out.show(
+        f"weights {weights:.1f} GiB at TP {setup.rollout_tp} <= {share:g} x {card:g} = "
+        f"{share * card:.1f} GiB; the rest holds {tokens:,} tokens"
+    )
+    if tokens >= setup.length:
+        return
+    smallest = smallest_rollout_tp(setup, card)
+    fix = f"{_TP}={smallest}" if smallest else f"cards with more than {card:g} GiB"
+    out.error(
+        _TP,
+        f"weights of {weights:.1f} GiB at TP {setup.rollout_tp} leave room for {tokens:,} tokens "
+        f"in {share:g} x {card:g} GiB, less than one longest sequence ({setup.length:,})",
+        fix,
+    )
+
+
+def _training(setup: Setup, out: Judgement) -> None:
+    card = _card(setup)
+    memory = training_memory(setup)
+    terms = " + ".join(f"{name} {size / GIB:.1f}" for name, size in memory.terms.items() if size)
+    out.show(f"{terms} = {memory.total / GIB:.1f} GiB <= {card:g} GiB")
+    if memory.total / GIB > card:
+        key = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+        out.warn(
+            key,
+            f"the update is estimated at {memory.total / GIB:.1f} GiB, a card has {card:g}",
+            "reprise recipe plan shows the terms and what to change first",
+        )
+
+
+RULES = (
+    Rule("memory/rollout", Source("reprise recipe plan: rollout terms"), _rollout),
+    Rule("memory/training", Source("reprise recipe plan: training terms"), _training),
+)
