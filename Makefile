@@ -4,7 +4,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-VARIABLES := MODEL HOSTFILE SEED STEPS RUN ALGO ARCH SCRIPT CONTAINER MIRROR BUNDLE MACHINE
+VARIABLES := MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -20,10 +20,14 @@ env: ## Make or repair the operator's environment (.venv)
 env-rehearsal: ## Make or repair the rehearsal's environment (.venv-rehearsal: torch, vLLM, verl, Ray)
 	@$(REHEARSAL)
 
-.PHONY: setup lock-check lock-verify image-lock
-setup: ## Bring the locked trees and environments [MACHINE=h20|musa|rehearsal|gpu] [MIRROR=url]
+.PHONY: setup bundle lock-check lock-verify image-lock
+setup: ## Bring the locked trees and environments [MACHINE=h20] [MIRROR=url] [BUNDLE=file]
 	@$(OPERATOR)
-	@$(REPRISE) setup $${MACHINE:+--machine "$$MACHINE"} $${MIRROR:+--mirror "$$MIRROR"}
+	@$(REPRISE) setup $${MACHINE:+--machine "$$MACHINE"} $${MIRROR:+--mirror "$$MIRROR"} $${BUNDLE:+--bundle "$$BUNDLE"}
+
+bundle: ## Write a bundle for a machine without network: BUNDLE=file [MACHINE=h20] [PART_SIZE=60M]
+	@$(OPERATOR)
+	@$(REPRISE) bundle create $${MACHINE:+--machine "$$MACHINE"} $${PART_SIZE:+--part-size "$$PART_SIZE"} -- "$${BUNDLE:?name the file: BUNDLE=...}"
 
 lock-check: ## Is versions.lock itself sound
 	@$(OPERATOR)
@@ -56,11 +60,16 @@ plan: ## Memory, disk and time that a recipe needs [MODEL=hy3] [ALGO=rloo]
 	@$(REPRISE) recipe plan $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"
 
 ##@ Run
-.PHONY: reproduce
-reproduce: ## From pinned inputs to a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RUN=folder]
+.PHONY: reproduce baseline
+reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [RUN=folder]
 	@$(OPERATOR)
 	@if [ -z "$$RUN" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then $(REHEARSAL); fi
-	@$(REPRISE) reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
+	@$(REPRISE) reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
+
+baseline: ## Record the rehearsal's reference runs; goes on where it stopped [SEEDS=8]
+	@$(OPERATOR)
+	@$(REHEARSAL)
+	@$(REPRISE) baseline $${SEEDS:+--seeds "$$SEEDS"}
 
 ##@ Work on the project
 .PHONY: test test-fast test-full lint docs lock-requirements

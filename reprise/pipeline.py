@@ -52,6 +52,7 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
     """
     folder = _finished(project, model, run)
     facts = folder.read()
+    _comparable(folder, facts)
     reference = load_reference(project.reference(model))
     table = read_run(folder.path)
     steps = int(facts.get("steps") or reference.steps)
@@ -84,6 +85,19 @@ def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
             f"make one, or name its folder: make reproduce MODEL={model} RUN=<folder>",
         )
     return newest
+
+
+def _comparable(folder: RunFolder, facts: Mapping[str, Any]) -> None:
+    """Refuse to judge what no reference was recorded for: another architecture or algorithm."""
+    other = [f"{name}={facts[name]}" for name in ("arch", "algo") if facts.get(name)]
+    if other in ([], ["arch=hy3"]):
+        return
+    raise CannotTell(
+        "reference-missing",
+        str(folder.path),
+        f"the run is finished; there is no reference for {' '.join(other)} to judge it by",
+        "compare two such runs: reprise curves compare RUN --reference OTHER_RUN",
+    )
 
 
 def _compare_origin(report: Report, facts: Mapping[str, Any], reference: Reference) -> None:

@@ -24,7 +24,7 @@ from reprise.project import Project
 from reprise.recipe.compose import compose
 from reprise.recipe.overrides import Line
 from reprise.recipe.verltree import find_tree
-from reprise.rehearsal.model import TinyModel, ensure_model, locked_versions
+from reprise.rehearsal.model import ModelSettings, TinyModel, ensure_model, locked_versions
 from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
 from reprise.run.display import RunDisplay
 from reprise.run.folder import FINISHED, RunFolder, recent_runs
@@ -49,11 +49,13 @@ VERL_RELEASE = "0.9.1"
 
 @dataclass(frozen=True, slots=True)
 class RehearsalOptions:
-    """What the operator may change: seed, steps, ranks, and Hydra overrides of their own."""
+    """What the operator may change; `algo` is a group of recipes/algorithms, empty for its own."""
 
     seed: int = 1
     steps: int | None = None
     ranks: int = 1
+    arch: str = "hy3"
+    algo: str = ""
     overrides: tuple[str, ...] = ()
     label: str = ""
     quiet: bool = False
@@ -123,6 +125,8 @@ class Rehearsal:
         """The run's own Hydra overrides, in the order of the command line."""
         options = self.options
         result = [f"data.seed={options.seed}"]
+        if options.algo:
+            result.append(f"algorithms={options.algo}")
         if options.steps is not None:
             result.append(f"trainer.total_training_steps={options.steps}")
         if options.ranks != 1:
@@ -140,7 +144,8 @@ class Rehearsal:
         versions = locked_versions(self.project.root / "requirements" / "rehearsal.txt")
         with self.console.phase("tiny model"):
             cache = self.project.cache / "models"
-            model = ensure_model(cache, python, data.train, versions, self.console.line)
+            settings = ModelSettings(arch=self.options.arch)
+            model = ensure_model(cache, python, data.train, versions, self.console.line, settings)
         return model, data
 
     def key(self) -> dict[str, Any]:
@@ -164,6 +169,8 @@ class Rehearsal:
             config = self._compose(overrides)
         facts = {
             "seed": self.options.seed,
+            "arch": self.options.arch,
+            "algo": self.options.algo,
             "label": self.options.label,
             "overrides": overrides,
             "verl": self.tree.label(),

@@ -37,6 +37,12 @@ def reproduce(
     ranks: Annotated[
         int, typer.Option(min=1, max=2, help="FSDP ranks, and vLLM's tensor parallel size.")
     ] = 1,
+    arch: Annotated[
+        str, typer.Option(help="Tiny model of this architecture: hy3, qwen3-moe or qwen3.")
+    ] = "hy3",
+    algo: Annotated[
+        str, typer.Option(help="Algorithm, a file of recipes/algorithms; default: the recipe's.")
+    ] = "",
     run: Annotated[
         Path | None, typer.Option(help="Judge this finished run instead of making one.")
     ] = None,
@@ -51,7 +57,7 @@ def reproduce(
     if run is not None:
         judged = judge_folder(project, model, run)
     elif model == "rehearsal":
-        options = RehearsalOptions(seed, steps, ranks, tuple(overrides or ()))
+        options = RehearsalOptions(seed, steps, ranks, arch, algo, tuple(overrides or ()))
         judged = reproduce_rehearsal(project, options)
     else:
         raise OperatorError(
