@@ -9,14 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub import (
+    HfApi,
+    get_hf_file_metadata,
+    hf_hub_url,
+    try_to_load_from_cache,
+)
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from reprise.data.download import Remote, download
 from reprise.errors import CannotTell, OperatorError
 
-__all__ = ["Hub", "Kind", "explain"]
+__all__ = ["Hub", "Kind", "download_explained", "explain"]
 
 Kind = Literal["dataset", "model"]
 Progress = Callable[[int], None]
@@ -69,10 +75,38 @@ class Hub:
 
     def download(self, remote: Remote, target: Path, progress: Progress | None = None) -> None:
         """Download to `target` (see download.py); errors of the transfer are explained."""
+        download_explained(remote, target, progress)
+
+    def files(self, repo: str, revision: str) -> dict[str, Remote]:
+        """The files of a model repository at a revision, by their paths.
+
+        Large files come with their SHA-256, small ones with their git blob id.
+        Raises OperatorError or CannotTell as `explain` says.
+        """
+        where = f"{self.endpoint} {repo}@{revision[:12]}"
+        api = HfApi(endpoint=self.endpoint, token=self.token)
         try:
-            download(remote, target, progress)
+            tree = list(api.list_repo_tree(repo, revision=revision, recursive=True))
         except Exception as error:
-            raise explain(error, remote.where) from None
+            raise explain(error, where) from None
+        found = {}
+        for item in tree:
+            if isinstance(item, RepoFile):
+                url = hf_hub_url(repo, item.path, revision=revision, endpoint=self.endpoint)
+                sha256 = item.lfs.sha256 if item.lfs is not None else None
+                git_id = None if item.lfs is not None else item.blob_id
+                found[item.path] = Remote(
+                    url, f"{where} {item.path}", item.size, sha256, git_id, self.headers()
+                )
+        return found
+
+
+def download_explained(remote: Remote, target: Path, progress: Progress | None = None) -> None:
+    """`download`, its errors explained. Raises OperatorError or CannotTell."""
+    try:
+        download(remote, target, progress)
+    except Exception as error:
+        raise explain(error, remote.where) from None
 
 
 def _other(where: str, message: str) -> OperatorError:

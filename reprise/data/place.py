@@ -28,11 +28,11 @@ class Mismatch(OperatorError):
 def place(
     source: Path,
     target: Path,
-    sha256: str,
+    sha256: str | None,
     may_link: bool,
     progress: Callable[[int], None] | None = None,
 ) -> str:
-    """Put `source` under `target` when its SHA-256 is the locked one; say how it was done.
+    """Put `source` under `target` when its SHA-256 is the locked one (None: any); say how.
 
     With `may_link` a hard link is tried first (for a cache's own, immutable file); else the blocks
     are shared where the file system can, and copied where it cannot, hashed while they are copied.
@@ -61,8 +61,8 @@ def _same_device(source: Path, folder: Path) -> bool:
     return source.stat().st_dev == folder.stat().st_dev
 
 
-def _compare(found: str, wanted: str, source: Path) -> None:
-    if found != wanted:
+def _compare(found: str, wanted: str | None, source: Path) -> None:
+    if wanted is not None and found != wanted:
         size = source.stat().st_size
         raise Mismatch(
             "data-hash",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,16 @@ from typing import Any
 from reprise.errors import OperatorError
 from reprise.files import dump_json
 
-__all__ = ["Verified", "hash_file"]
+__all__ = ["Verified", "git_blob_id", "hash_file"]
 
 CHUNK = 8 << 20
+_WRITING = threading.Lock()
+
+
+def git_blob_id(path: Path) -> str:
+    """The id (SHA-1, 40 hex digits) that git gives to a small file's bytes."""
+    data = path.read_bytes()
+    return hashlib.sha1(f"blob {len(data)}\0".encode() + data, usedforsecurity=False).hexdigest()
 
 
 def hash_file(path: Path, progress: Callable[[int], None] | None = None) -> str:
@@ -77,7 +85,8 @@ class Verified:
         """Failing to remember only costs a hash the next time."""
         try:
             self.store.parent.mkdir(parents=True, exist_ok=True)
-            dump_json(self.store, self._read() | {key: entry})
+            with _WRITING:
+                dump_json(self.store, self._read() | {key: entry})
         except OSError:
             return
 
