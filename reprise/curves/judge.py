@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from reprise.curves.alias import ValidationSet, find_metric
-from reprise.curves.mismatch import against_seeds, ceiling, valid_probs_diff
+from reprise.curves.ceiling import ceiling
+from reprise.curves.mismatch import against_seeds, valid_probs_diff
 from reprise.curves.reference import Reference
 from reprise.curves.result import CheckResult, Judgement, Outcome, note, number, outcome_of
-from reprise.curves.reward import resolution, reward_windows, validation
+from reprise.curves.reward import resolution, reward_windows
 from reprise.curves.soundness import complete, finite
+from reprise.curves.validation import validation
 from reprise.errors import OperatorError
 from reprise.findings import Finding, State
 from reprise.metrics import MetricTable
@@ -100,7 +102,7 @@ def _mismatch(
     checks = []
     if spec := reference.metrics.probs_diff:
         if spec.ceiling is not None:
-            checks.append(ceiling(table, spec, expected))
+            checks.append(ceiling(table, spec, spec.ceiling, expected))
         run = valid_probs_diff(table, spec)
         seeds = [valid_probs_diff(one, spec) for one in reference.runs]
         checks.append(against_seeds("probs-diff", run, seeds, steps))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from reprise.curves.reference import ProbsDiffSpec
-from reprise.curves.result import CheckResult, WindowResult, note, number
+from reprise.curves.result import CheckResult, WindowResult, note
 from reprise.curves.reward import split
 from reprise.curves.spread import ALPHA, bounds
 from reprise.findings import Finding, State
 from reprise.metrics import MetricTable, Series
 from reprise.metrics.table import FloatArray
 
-__all__ = ["against_seeds", "ceiling", "valid_probs_diff"]
+__all__ = ["ENOUGH", "against_seeds", "valid_probs_diff"]
 
 # Below this both metrics are rounding of float32 sums, and k3 may even come out negative.
 _FLOOR = 1e-6
@@ -22,11 +20,9 @@ _FLOOR = 1e-6
 _MATERIAL_FACTOR = 1.5
 # Against one reference run, whose spread is unknown.
 _GROSS_FACTOR = 3.0
-_TAIL = 5
-_DECAY = 0.8
 _WINDOWS = 3
 # A median over half of a window still tells its level.
-_ENOUGH = 0.5
+ENOUGH = 0.5
 
 
 def valid_probs_diff(table: MetricTable, spec: ProbsDiffSpec) -> Series:
@@ -35,91 +31,6 @@ def valid_probs_diff(table: MetricTable, spec: ProbsDiffSpec) -> Series:
     flags = table.series(spec.valid)
     invalid = flags.steps[flags.values == 0]
     return series.keep(~np.isin(series.steps, invalid))
-
-
-def ceiling(table: MetricTable, spec: ProbsDiffSpec, expected: int) -> CheckResult:
-    """The recipe's own expectation: few steps above `spec.ceiling`, none of it lasting, a decay."""
-    assert spec.ceiling is not None
-    series = valid_probs_diff(table, spec)
-    rule, limit = "probs-diff-ceiling", spec.ceiling
-    if not len(series):
-        text = f"the run has no valid {spec.metric}"
-        fix = "set actor_rollout_ref.rollout.calculate_log_probs=True"
-        return CheckResult(rule, State.UNKNOWN, spec.metric, text, fix, {})
-    above = series.values > limit
-    tail = len(above) - (int(np.flatnonzero(~above)[-1]) + 1 if (~above).any() else 0)
-    # Steps that verl marked invalid were trained all the same.
-    logged = len(table.series(spec.metric))
-    whole = logged >= 0.98 * expected and len(series) >= _ENOUGH * expected
-    numbers: dict[str, Any] = {
-        "ceiling": limit,
-        "steps_above": int(above.sum()),
-        "share_above": float(above.sum() / expected),
-        "share_allowed": spec.share_above,
-        "tail_above": tail,
-    }
-    notes = _spikes(series, limit)
-    worst = f"{int(above.sum())} of {expected} steps above {number(limit)}"
-    problems = []
-    if above.sum() > spec.share_above * expected:
-        problems.append(f"{worst}, at most {spec.share_above:.0%} expected")
-    if whole and tail >= _TAIL:
-        slope = float(np.polyfit(series.steps[-tail:], series.values[-tail:], 1)[0])
-        numbers |= {"tail_start": int(series.steps[-tail]), "tail_slope": slope}
-        problems.append(
-            f"above {number(limit)} at every step from {series.steps[-tail]} on, "
-            f"slope {slope:+.2g} a step"
-        )
-    ratio, decays = _decay(series)
-    if spec.decay and ratio is not None:
-        numbers["decay_ratio"] = ratio
-        if whole and ratio >= 1:
-            problems.append("the last quarter is the highest: it does not decay")
-    if problems:
-        start = numbers.get("tail_start", series.steps[above][0] if above.any() else 1)
-        where = f"{spec.metric}@{start}"
-        fix = (
-            "check weight sync, vLLM and driver versions, disable_cascade_attn and the weight "
-            "bridge of the rollout"
-        )
-        return CheckResult(rule, State.FAILED, where, "; ".join(problems), fix, numbers, (), notes)
-    if not whole or (spec.decay and not decays):
-        text = f"{worst}; " + (
-            f"only {len(series)} of {expected} steps hold a valid value"
-            if not whole
-            else f"last quarter {ratio:.2f} of the highest, at most {_DECAY} shows a decay"
-        )
-        fix = "let the run finish, then compare again"
-        return CheckResult(rule, State.UNKNOWN, spec.metric, text, fix, numbers, (), notes)
-    text = f"{worst}" + (f"; decays to {ratio:.2f} of its highest quarter" if spec.decay else "")
-    return CheckResult(rule, State.PASSED, spec.metric, text, "", numbers, (), notes)
-
-
-def _decay(series: Series) -> tuple[float | None, bool]:
-    """(median of the last quarter / highest median of a quarter, whether it shows a decay)."""
-    if len(series) < 8:
-        return None, False
-    quarters = [float(np.median(part)) for part in np.array_split(series.values, 4)]
-    if quarters[-1] >= max(quarters):
-        return 1.0, False
-    ratio = quarters[-1] / max(quarters)
-    return ratio, ratio <= _DECAY
-
-
-def _spikes(series: Series, limit: float) -> tuple[Finding, ...]:
-    """Lone steps above the ceiling: worth knowing, no evidence of a mismatch."""
-    above = np.flatnonzero(series.values > limit)
-    lone = [i for i in above if not {i - 1, i + 1} & set(above.tolist())]
-    if not lone or len(lone) > 3:
-        return ()
-    return tuple(
-        note(
-            "probs-diff-ceiling",
-            f"{series.metric}@{series.steps[i]}",
-            f"isolated spike {number(float(series.values[i]))}",
-        )
-        for i in lone
-    )
 
 
 def against_seeds(rule: str, run: Series, seeds: list[Series], steps: int) -> CheckResult:
@@ -206,7 +117,7 @@ def _log_medians(series: Series, windows: list[tuple[int, int]]) -> FloatArray:
     medians = np.full(len(windows), np.nan)
     for i, (first, last) in enumerate(windows):
         part = series.between(first, last).values
-        if len(part) >= _ENOUGH * (last - first + 1):
+        if len(part) >= ENOUGH * (last - first + 1):
             medians[i] = np.log(max(float(np.median(part)), _FLOOR))
     return medians
 

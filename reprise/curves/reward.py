@@ -1,4 +1,4 @@
-"""Reward and validation: is the run not inferior to the reference runs?"""
+"""Reward: is the run not inferior to the reference runs?"""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from reprise.curves.reference import Reference, RewardSpec, ValidationSpec
-from reprise.curves.result import CheckResult, WindowResult, note, number
+from reprise.curves.reference import Reference, RewardSpec
+from reprise.curves.result import CheckResult, WindowResult, number
 from reprise.curves.shape import lag, parting
 from reprise.curves.spread import ALPHA, Bounds, bounds, coverage, fill, needed_runs, step_noise
-from reprise.findings import Finding, State
+from reprise.findings import State
 from reprise.metrics import MetricTable, Series
 from reprise.metrics.table import FloatArray
 
-__all__ = ["resolution", "reward_windows", "split", "validation"]
+__all__ = ["resolution", "reward_windows", "split"]
 
 # A shortfall under this share of the reference's gain is never evidence, however tight the seeds.
 _MATERIAL_SHARE = 0.05
@@ -29,8 +29,6 @@ _GROSS_SHARE = 1 / 3
 _GROSS_LEVEL = 0.01
 _COVERED = 0.8
 _OVERLAP = 0.5
-# Validation sets are small: 2 points are within two standard errors for 960 rows at 0.86.
-_MATERIAL_VALIDATION = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,55 +266,3 @@ def resolution(table: MetricTable, reference: Reference, steps: int) -> CheckRes
     text = f"{seen}, which is more than the margin {number(margin)}"
     fix = f"record {more} reference runs or more" if more else "use more steps or larger batches"
     return CheckResult("resolution", State.UNKNOWN, spec.metric, text, fix, numbers)
-
-
-def validation(
-    table: MetricTable, reference: Reference, spec: ValidationSpec, metric: str, steps: int
-) -> CheckResult:
-    """Validation over the second half of steps 1..steps, at the points that all runs have."""
-    run = table.series(metric).finite().between(1, steps)
-    seeds = [one.series(spec.metric).finite().between(1, steps) for one in reference.runs]
-    planned = seeds[0].steps
-    for series in seeds:
-        planned = np.intersect1d(planned, series.steps)
-    late = planned[planned > steps / 2]
-    common = np.intersect1d(late, run.steps)
-    notes = _missing_points(metric, late, common)
-    numbers: dict[str, object] = {"points": [int(step) for step in common]}
-    if not len(common) or len(common) < len(late) / 2:
-        text = f"{len(common)} of {len(late)} validation points of the second half are there"
-        fix = "keep trainer.test_freq of the recipe and let the run finish"
-        return CheckResult("validation", State.UNKNOWN, metric, text, fix, numbers, notes=notes)
-    sign = 1.0 if spec.direction == "up" else -1.0
-    mean = float(run.values[np.isin(run.steps, common)].mean())
-    matrix = np.array([[s.values[np.isin(s.steps, common)].mean()] for s in seeds])
-    span = (int(common[0]), int(common[-1]))
-    if len(seeds) == 1:
-        text = f"{number(mean)} against {number(float(matrix[0, 0]))} of the one reference run"
-        fix = "record at least 5 more reference runs with other seeds (reprise baseline)"
-        numbers |= {"run": mean, "reference": float(matrix[0, 0])}
-        return CheckResult("validation", State.UNKNOWN, metric, text, fix, numbers, notes=notes)
-    limits = bounds(sign * matrix, ALPHA["validation"])
-    loss = float(limits.mean[0]) - sign * mean
-    state = State.FAILED if loss > max(limits.half[0], _MATERIAL_VALIDATION) else State.PASSED
-    reference_mean = sign * float(limits.mean[0])
-    limit = sign * float(limits.mean[0] - limits.half[0])
-    smallest = float(limits.smallest[0])
-    deviation = float(limits.deviation[0])
-    window = WindowResult(metric, *span, mean, reference_mean, deviation, limit, smallest, state)
-    text = f"mean of steps {span[0]}-{span[1]} is {number(mean)}, bound {number(limit)}"
-    fix = "" if state is State.PASSED else "compare data, prompts and sampling of the validation"
-    where = f"{metric}@{span[0]}-{span[1]}"
-    return CheckResult("validation", state, where, text, fix, numbers, (window,), notes)
-
-
-def _missing_points(
-    metric: str,
-    late: np.ndarray[tuple[int], np.dtype[np.int64]],
-    common: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> tuple[Finding, ...]:
-    gone = np.setdiff1d(late, common)
-    if not len(gone) or not len(common):
-        return ()
-    where = f"{metric}@{gone[0]}"
-    return (note("validation", where, f"no validation at {', '.join(map(str, gone))}"),)

@@ -189,6 +189,32 @@ def test_growing_probs_diff_names_the_first_lasting_step(tmp_path: Path, eight: 
     assert "isolated spike 0.02" in check.notes[0].message
 
 
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ((0.016, 0.012, 0.010, 0.008), State.PASSED),
+        ((0.010, 0.011, 0.012, 0.013), State.FAILED),
+        ((0.012, 0.012, 0.012, 0.011), State.UNKNOWN),
+        ((0.016, 0.016, 0.010, 0.008), State.FAILED),
+    ],
+)
+def test_a_stated_decay_has_to_be_seen(
+    tmp_path: Path, levels: tuple[float, ...], expected: State
+) -> None:
+    reference = write_reference(tmp_path / "reference", 2)
+    toml = reference / "reference.toml"
+    stated = "ceiling = 0.015\nshare_above = 0.3\ndecay = true"
+    toml.write_text(toml.read_text().replace("ceiling = 0.015", stated))
+    rows = records(209)
+    for step, data in rows[1:]:
+        data[PROBS] = levels[(step - 1) // 10]
+    assert state(judge(tmp_path, rows, reference), "probs-diff-ceiling") is expected
+    few = judge(tmp_path, rows[:6], reference, expected=5)
+    assert state(few, "probs-diff-ceiling") is not State.PASSED
+    unfinished = judge(tmp_path, rows[:13], reference)
+    assert state(unfinished, "probs-diff-ceiling") is State.UNKNOWN
+
+
 def test_invalid_rows_of_probs_diff_do_not_count(tmp_path: Path, eight: Path) -> None:
     rows = records(210)
     for step, data in rows[1:]:
