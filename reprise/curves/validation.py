@@ -9,6 +9,7 @@ from reprise.curves.result import CheckResult, WindowResult, note, number
 from reprise.curves.spread import ALPHA, bounds
 from reprise.findings import Finding, State
 from reprise.metrics import MetricTable
+from reprise.metrics.table import IntArray
 
 __all__ = ["validation"]
 
