@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from reprise.cli.bundle import Steps
 from reprise.cli.lock import MachineOption, MirrorOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.lock.bring import setup as bring
+from reprise.lock.from_bundle import setup_from_bundle
 from reprise.lock.machine import machine_named
 from reprise.lock.sources import mirrors_from
 from reprise.progress import Display, Task
@@ -45,6 +48,9 @@ def setup(
     ] = None,
     machine: MachineOption = None,
     mirror: MirrorOption = None,
+    bundle: Annotated[
+        Path | None, typer.Option(help="Take everything from this bundle, or from a part of it.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Bring the locked source trees and environments onto this machine.
@@ -57,5 +63,11 @@ def setup(
     mirrors = mirrors_from(mirror or [])
     with Display() as display:
         display.line(f"machine: {kind} ({why})")
-        report = bring(project.lock, names or [], kind, mirrors, _Trees(display))
+        trees = _Trees(display)
+        if bundle is not None:
+            steps = Steps(display)
+            report = setup_from_bundle(project.lock, bundle, names or [], kind, trees, steps)
+            steps.end()
+        else:
+            report = bring(project.lock, names or [], kind, mirrors, trees)
     finish(report, as_json)

@@ -12,7 +12,7 @@ from reprise.errors import OperatorError
 from reprise.lock.checkout import LOCKED_REF
 from reprise.lock.git import GitError, git, without_credentials
 
-__all__ = ["Cause", "Fetched", "OnPhase", "cause_of", "fetch_commit"]
+__all__ = ["Cause", "Fetched", "OnPhase", "cause_of", "fetch_bundle", "fetch_commit"]
 
 # Called with what is being done and how far it is (0 to 1, None when git does not say).
 OnPhase = Callable[[str, float | None], None]
@@ -87,6 +87,27 @@ def fetch_commit(repo: Path, commit: str, urls: Sequence[str], on_phase: OnPhase
         "check the network and repeat, name a mirror that has it (--mirror URL), or bring it in a "
         "bundle (--bundle FILE); if upstream removed it, only a copy can help",
     )
+
+
+def fetch_bundle(repo: Path, commit: str, bundle: Path) -> Fetched:
+    """Fetch `commit` into `repo` from a git bundle that was made of a checkout without history.
+
+    Raises OperatorError when the bundle holds another commit or cannot be read.
+    """
+    # Tells git that the commit's parents are left out on purpose.
+    (repo / ".git" / "shallow").write_text(f"{commit}\n")
+    fix = "make the bundle again from this lock"
+    try:
+        git("fetch", "-q", "--no-tags", "--", str(bundle), f"+{LOCKED_REF}:{LOCKED_REF}", cwd=repo)
+        found = git("rev-parse", f"{LOCKED_REF}^{{commit}}", cwd=repo).strip()
+    except GitError as error:
+        if cause_of(error) is Cause.DISK:
+            raise _disk_full(repo, error) from error
+        raise OperatorError("bundle-tree", str(bundle), error.last_line, fix) from error
+    if found != commit:
+        message = f"holds commit {found}, the lock says {commit}"
+        raise OperatorError("bundle-tree", str(bundle), message, fix)
+    return Fetched(str(bundle))
 
 
 def _disk_full(repo: Path, error: GitError) -> OperatorError:

@@ -19,12 +19,12 @@ from typing import Any
 from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report
 from reprise.lock.checkout import LOCKED_REF, Checkout, Standing, gitlinks, inspect
-from reprise.lock.fetch import Cause, Fetched, OnPhase, cause_of, fetch_commit
+from reprise.lock.fetch import Cause, Fetched, OnPhase, cause_of, fetch_bundle, fetch_commit
 from reprise.lock.git import GitError, git
 from reprise.lock.model import Submodule, Tree
 from reprise.lock.sources import Mirror, urls_for
 
-__all__ = ["OnTree", "Placed", "place_tree", "setup_trees"]
+__all__ = ["OnTree", "Placed", "alone", "place_tree", "setup_trees"]
 
 # Called with the tree's name, what is being done, and how far it is (0 to 1 or None).
 OnTree = Callable[[str, str, float | None], None]
@@ -124,7 +124,7 @@ def place_tree(
     target = root / tree.path
     work = target.parent / ".setup"
     work.mkdir(parents=True, exist_ok=True)
-    with _alone(work / f"{target.name}.lock", on_phase):
+    with alone(work / f"{target.name}.lock", on_phase):
         on_phase("checking", None)
         before = inspect(target, tree.commit, tree.tree)
         placed = Placed(name, "already", target, tree.commit, before.tree)
@@ -145,8 +145,8 @@ def place_tree(
 
 
 @contextlib.contextmanager
-def _alone(path: Path, on_phase: OnPhase) -> Iterator[None]:
-    """Hold the lock file `path`; wait while another setup of the same tree holds it."""
+def alone(path: Path, on_phase: OnPhase) -> Iterator[None]:
+    """Hold the lock file `path`; wait while another process of ours holds it."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -224,7 +224,11 @@ def _materialize(
         for key, value in (_CONFIG | {"remote.origin.url": origin}).items():
             git("config", key, value, cwd=folder)
         phase("fetching", None)
-        fetched = fetch_commit(folder, commit, urls, phase)
+        bundled = len(urls) == 1 and urls[0].endswith(".bundle") and Path(urls[0]).is_file()
+        if bundled:
+            fetched = fetch_bundle(folder, commit, Path(urls[0]).absolute())
+        else:
+            fetched = fetch_commit(folder, commit, urls, phase)
         found = git("rev-parse", f"{commit}^{{tree}}", cwd=folder).strip()
         if tree is not None and found != tree:
             raise OperatorError(

@@ -1,0 +1,289 @@
+"""Make a bundle: everything that a machine without a network needs, in one file or in parts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reprise.errors import OperatorError
+from reprise.files import sha256_file
+from reprise.findings import Report
+from reprise.lock.archive import Item, Manifest, Piece, hashed, plan, read_part, write_part
+from reprise.lock.checkout import LOCKED_REF, Standing, inspect
+from reprise.lock.engine import find_engine, inspect_image
+from reprise.lock.git import GitError, git
+from reprise.lock.model import Data, Environment, Image, Lock, Machine, Package, Tree
+from reprise.lock.read import machine_hash, read_lock, resolve_name
+from reprise.lock.resolve import find_pip
+
+__all__ = ["OnStep", "create", "part_name"]
+
+# Called with what is being done, and how many of how many bytes are (None where not known).
+OnStep = Callable[[str, int, int | None], None]
+
+SCRIPT = "scripts/unbundle.sh"
+
+
+@dataclass(slots=True)
+class _Staging:
+    """Files of the bundle-to-be, by their path in it, in the order in which they are written."""
+
+    root: Path
+    folder: Path
+    lock: Lock
+    on_step: OnStep
+    files: dict[str, Path] = field(default_factory=dict)
+
+
+def part_name(target: Path, part: int, parts: int) -> Path:
+    """The file of one part: the target itself when there is only one."""
+    return target if parts == 1 else target.with_name(f"{target.name}.part{part:03d}")
+
+
+def create(
+    lock_path: Path,
+    target: Path,
+    names: Sequence[str],
+    machine: Machine,
+    part_size: int | None = None,
+    with_images: bool = False,
+    on_step: OnStep = lambda *_: None,
+) -> Report:
+    """Write the bundle `target` (or its parts) for the named entries, or for all of `machine`.
+
+    The operator's environment and the project itself are always in it. What is fetched or made on
+    the way is kept beside the target until the bundle is complete, so that a repeated command
+    takes up where it stopped; parts that are there already stay. `data`: `bundle` (its identity),
+    `parts` (file, bytes, sha256), `entries`, `left_out`. Raises OperatorError.
+    """
+    lock = read_lock(lock_path)
+    full = [resolve_name(lock, name) for name in names]
+    chosen = full or [name for name, _ in lock.entries(machine)]
+    chosen += [f"environment.{n}" for n, e in lock.environment.items() if "operator" in e.machines]
+    chosen = list(dict.fromkeys(chosen))
+    work = target.with_name(f"{target.name}.work")
+    work.mkdir(parents=True, exist_ok=True)
+    staging = _Staging(lock_path.parent, work, lock, on_step)
+    report = Report("bundle create")
+    entries, left_out = _collect(staging, chosen, with_images, report)
+    if report.exit_code == 1:
+        return report
+    about = {
+        "machine": machine,
+        "entries": entries,
+        "machine_sha256": machine_hash(lock, machine),
+        "lock_sha256": sha256_file(lock_path),
+    }
+    written = _write(staging, target, part_size, about)
+    shutil.rmtree(work)
+    report.passed("bundle")
+    report.data = {"entries": entries, "left_out": left_out, **written}
+    return report
+
+
+def _collect(
+    staging: _Staging, chosen: Sequence[str], with_images: bool, report: Report
+) -> tuple[list[str], list[str]]:
+    """Stage every chosen entry; the entries that are in, and those that are left out."""
+    entries: list[str] = []
+    left_out: list[str] = []
+    _project(staging, report)
+    for name in chosen:
+        entry = staging.lock.entry(name)
+        short = name.partition(".")[2]
+        try:
+            match entry:
+                case Tree() if entry.path is not None:
+                    _tree(staging, short, entry)
+                case Environment():
+                    _environment(staging, short, entry)
+                case Package() if entry.sha256:
+                    _package(staging, entry)
+                case Data():
+                    _data(staging, short, entry)
+                case Image() if with_images:
+                    _image(staging, short, entry)
+                case _:
+                    left_out.append(name)
+                    report.note("bundle-note", name, "is not in the bundle")
+                    continue
+        except OperatorError as error:
+            report.failed(name, error.where, error.message, error.fix)
+            continue
+        except GitError as error:
+            report.failed(name, name, error.last_line, "`make setup`, then repeat the command")
+            continue
+        entries.append(name)
+        report.passed(name)
+    return entries, left_out
+
+
+def _project(staging: _Staging, report: Report) -> None:
+    """The project itself first, then the script that opens a bundle where nothing is installed."""
+    script = staging.root / SCRIPT
+    if script.is_file():
+        staging.files["unbundle.sh"] = script
+    staging.files["versions.lock"] = staging.root / "versions.lock"
+    if not (staging.root / ".git").exists():
+        report.note("bundle-note", "project", "is no git checkout, so that it is not in the bundle")
+        return
+    target = staging.folder / "project.bundle"
+    if git("status", "--porcelain", "--untracked-files=no", cwd=staging.root).strip():
+        message = "has changes that are not committed: the bundle carries the last commit"
+        report.warn("bundle-project", "project", message, "commit them and repeat the command")
+    git("bundle", "create", "-q", str(target.absolute()), "HEAD", cwd=staging.root)
+    staging.files["git/project.bundle"] = target
+
+
+def _tree(staging: _Staging, name: str, tree: Tree) -> None:
+    assert tree.path is not None
+    places = {"": (tree.commit, tree.tree)}
+    places |= {path: (sub.commit, sub.tree) for path, sub in tree.submodule.items() if sub.fetch}
+    for below, (commit, expected) in places.items():
+        folder = staging.root / tree.path / below
+        found = inspect(folder, commit or "", expected)
+        if commit is None or found.standing is not Standing.OK:
+            message = f"{folder} is {found.standing.value}, not the locked commit"
+            raise OperatorError("bundle-tree", f"tree.{name}", message, f"`reprise setup {name}`")
+        suffix = f"--{Path(below).name}" if below else ""
+        path = f"git/{name}{suffix}.bundle"
+        target = staging.folder / f"{commit}.bundle"
+        if not target.exists():
+            staging.on_step(f"{name}: packing", 0, None)
+            half = target.with_suffix(".half")
+            git("bundle", "create", "-q", str(half.absolute()), LOCKED_REF, cwd=folder)
+            half.rename(target)
+        staging.files[path] = target
+
+
+def _environment(staging: _Staging, name: str, environment: Environment) -> None:
+    files = [environment.requirements]
+    wheels = _download(staging, name, ["-r", environment.requirements])
+    # Where pip took a build of torch for CUDA, what that build asks for must come along.
+    if any(file.startswith("torch-") and "+cpu" not in file for file in wheels):
+        files += environment.extra
+        for extra in environment.extra:
+            _download(staging, name, ["-r", extra])
+
+
+def _package(staging: _Staging, package: Package) -> None:
+    file = staging.folder / f"{package.name}.txt"
+    hashes = " ".join(f"--hash=sha256:{value}" for value in package.sha256)
+    file.write_text(f"{package.name}=={package.version} {hashes}\n")
+    _download(staging, package.name, ["-r", str(file.absolute())])
+
+
+def _download(staging: _Staging, name: str, arguments: Sequence[str]) -> set[str]:
+    """Let pip bring the named files, each checked against its hash; gives their names."""
+    staging.on_step(f"{name}: wheels", 0, None)
+    wheels = staging.folder / "wheels"
+    wheels.mkdir(exist_ok=True)
+    cache = staging.folder / "new"
+    cache.mkdir(exist_ok=True)
+    command = [*find_pip(), "download", "-q", "--no-deps", "--require-hashes", "--no-input"]
+    command += ["--find-links", str(wheels.absolute()), "-d", str(cache.absolute()), *arguments]
+    variables = os.environ | {"PIP_PREFER_BINARY": "1"}
+    done = subprocess.run(
+        command, cwd=staging.root, env=variables, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        message = (said or done.stderr.strip().splitlines() or ["pip failed"])[-1]
+        fix = "check the network and pip's settings, then repeat: what is there already is kept"
+        raise OperatorError("bundle-wheels", name, message, fix)
+    names = set[str]()
+    for file in sorted(cache.iterdir()):
+        names.add(file.name)
+        file.replace(wheels / file.name)
+        staging.files[f"wheels/{file.name}"] = wheels / file.name
+    return names
+
+
+def _data(staging: _Staging, name: str, data: Data) -> None:
+    path = staging.root / data.path
+    fix = f"`reprise data fetch {name}`, or name the entries that should be in the bundle"
+    if not path.is_file():
+        raise OperatorError("bundle-data", f"data.{name}", f"{path} is not there", fix)
+    if sha256_file(path) != data.sha256:
+        message = f"{path} does not have the locked sha256"
+        raise OperatorError("bundle-data", f"data.{name}", message, fix)
+    staging.files[f"data/{data.path}"] = path
+
+
+def _image(staging: _Staging, name: str, image: Image) -> None:
+    """The image as the container engine archives it, by digest, with the tag it is wanted by."""
+    engine = find_engine()
+    reference = f"{image.repository}@{image.digest}"
+    if image.digest is None or inspect_image(reference, engine) is None:
+        message = f"the engine does not hold {reference}" if image.digest else "has no digest"
+        fix = f"pull {reference}" if image.digest else "`make image-lock`"
+        raise OperatorError("bundle-image", f"image.{name}", message, fix)
+    target = staging.folder / f"image-{name}.tar"
+    if not target.exists():
+        staging.on_step(f"{name}: saving", 0, None)
+        half = target.with_suffix(".half")
+        tagged = f"{image.repository}:{image.want}"
+        subprocess.run([engine, "tag", reference, tagged], check=True, capture_output=True)
+        done = subprocess.run(
+            [engine, "save", "-o", str(half), tagged], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            message = (done.stderr.strip().splitlines() or ["the engine failed"])[-1]
+            raise OperatorError("bundle-image", f"image.{name}", message, "read its message")
+        half.rename(target)
+    staging.files[f"images/{name}.tar"] = target
+
+
+def _write(
+    staging: _Staging, target: Path, part_size: int | None, about: dict[str, Any]
+) -> dict[str, Any]:
+    """Hash everything once, then write the parts that are not there yet."""
+    sizes = [(path, source.stat().st_size) for path, source in staging.files.items()]
+    parts = plan(sizes, part_size)
+    total = sum(size for _, size in sizes)
+    by_path: dict[str, list[Piece]] = {}
+    for piece in (piece for part in parts for piece in part):
+        by_path.setdefault(piece.path, []).append(piece)
+    items: list[Item] = []
+    finished: dict[tuple[str, int], Piece] = {}
+    for path, source in staging.files.items():
+        item, pieces = hashed(path, source, by_path[path])
+        items.append(item)
+        finished |= {(path, piece.offset): piece for piece in pieces}
+        staging.on_step("hashing", sum(i.size for i in items), total)
+    rows: list[dict[str, Any]] = []
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        staging.on_step("writing", done, total)
+
+    for number, part in enumerate(parts, 1):
+        carried = tuple(finished[piece.path, piece.offset] for piece in part)
+        manifest = Manifest(number, len(parts), tuple(items), carried, about)
+        file = part_name(target, number, len(parts))
+        if not _is_there(file, manifest):
+            write_part(file, manifest, staging.files, advance)
+        rows.append({"file": str(file), "bytes": file.stat().st_size, "sha256": sha256_file(file)})
+    return {"bundle": manifest.bundle, "parts": rows}
+
+
+def _is_there(file: Path, manifest: Manifest) -> bool:
+    """Whether `file` is this very part, whole. A file that is no bundle is not overwritten."""
+    if not file.exists():
+        return False
+    fix = f"move {file} away, or write the bundle under another name"
+    try:
+        same = read_part(file) == manifest
+    except OperatorError as error:
+        message = f"exists and is no sound part of a bundle ({error.message})"
+        raise OperatorError("bundle-exists", str(file), message, fix) from error
+    if not same:
+        raise OperatorError("bundle-exists", str(file), "exists and is of another bundle", fix)
+    return True
