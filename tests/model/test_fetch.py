@@ -1,0 +1,298 @@
+"""Models from a hub, from ModelScope and from a folder; and a check on real hosts over SSH."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+
+from reprise.data.hub import Hub
+from reprise.data.model_check import inspect_hosts, judge
+from reprise.data.model_fetch import ModelWanted, copy_model, fetch_model, list_files
+from reprise.data.modelscope import ModelScope
+from reprise.data.verified import Verified
+from reprise.errors import CannotTell, OperatorError
+from reprise.findings import Report, Verdict
+
+from .weights import INDEX, model
+
+REVISION = "716aa7241bd6d95896be4ebfc761162a9c4d49ef"
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def git_id(data: bytes) -> str:
+    return hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
+
+
+class Served(BaseHTTPRequestHandler):
+    """Both protocols over one folder: the hub's tree and resolve, ModelScope's files and repo."""
+
+    protocol_version = "HTTP/1.1"
+    folder: Path
+    asked: list[str]
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        url = urlparse(self.path)
+        self.asked.append(f"{self.command} {self.path}")
+        names = sorted(path.name for path in self.folder.iterdir())
+        if "/tree/" in url.path:
+            self._send(json.dumps([self._hub_entry(name) for name in names]).encode())
+        elif url.path.endswith("/repo/files"):
+            files = [self._scope_entry(name) for name in names]
+            self._send(json.dumps({"Code": 200, "Data": {"Files": files}}).encode())
+        elif url.path.endswith("/repo"):
+            self._file(parse_qs(url.query)["FilePath"][0])
+        elif f"/resolve/{REVISION}/" in url.path:
+            self._file(url.path.rsplit("/", 1)[1])
+        else:
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    def _hub_entry(self, name: str) -> dict[str, Any]:
+        data = (self.folder / name).read_bytes()
+        entry = {"type": "file", "path": name, "size": len(data), "oid": git_id(data)}
+        if name.endswith(".safetensors"):
+            entry["lfs"] = {
+                "oid": digest(self.folder / name), "size": len(data), "pointerSize": 134,
+            }  # fmt: skip
+        return entry
+
+    def _scope_entry(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        return {"Path": name, "Size": path.stat().st_size, "Sha256": digest(path), "Type": "blob"}
+
+    def _file(self, name: str) -> None:
+        self._send((self.folder / name).read_bytes())
+
+    def _send(self, data: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    asked: list[str] = []
+    handler = type("Handler", (Served,), {"folder": folder, "asked": asked})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "HF_ENDPOINT", "MODELSCOPE_ENDPOINT", "MODELSCOPE_API_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture()
+def served(tmp_path: Path) -> Path:
+    folder = model(tmp_path / "served")
+    (folder / "pytorch_model.bin").write_bytes(b"another format")
+    (folder / "picture.png").write_bytes(b"png")
+    return folder
+
+
+def wanted(folder: Path, **changes: str) -> ModelWanted:
+    locked = {
+        "config_sha256": digest(folder / "config.json"),
+        "index_sha256": digest(folder / INDEX),
+    }
+    return ModelWanted("m", "org/m", REVISION, **(locked | changes))
+
+
+def get(source: Hub | ModelScope, folder: Path, tmp_path: Path, target: str = "got") -> list[Any]:
+    files = list_files(source, wanted(folder))
+    store = Verified(tmp_path / "verified.json")
+    return fetch_model(files, wanted(folder), tmp_path / target, store)
+
+
+@pytest.mark.parametrize("kind", [Hub, ModelScope])
+def test_whole_models_and_nothing_twice(kind: Any, served: Path, tmp_path: Path) -> None:
+    with serving(served) as (endpoint, asked):
+        assert get(kind(endpoint), served, tmp_path) == []
+        got = {path.name: path.read_bytes() for path in (tmp_path / "got").iterdir()}
+        whole = {path.name: path.read_bytes() for path in served.iterdir()}
+        unwanted = ("pytorch_model.bin", "picture.png")
+        assert got == {name: data for name, data in whole.items() if name not in unwanted}
+        before = len(asked)
+        assert get(kind(endpoint), served, tmp_path) == []
+        assert len(asked) == before + 1, "only the listing is asked for again"
+
+
+def test_config_and_index_come_first(served: Path, tmp_path: Path) -> None:
+    with serving(served) as (endpoint, asked):
+        get(Hub(endpoint), served, tmp_path)
+    files = [line.rsplit("/", 1)[1] for line in asked if "/resolve/" in line]
+    assert files[:2] == ["config.json", INDEX]
+
+
+@pytest.mark.parametrize("kind", [Hub, ModelScope])
+def test_another_model_is_refused_before_its_weights(
+    kind: Any, served: Path, tmp_path: Path
+) -> None:
+    other = wanted(served, index_sha256="0" * 64)
+    with serving(served) as (endpoint, asked):
+        with pytest.raises(OperatorError, match="expected sha256 000"):
+            files = list_files(kind(endpoint), other)
+            fetch_model(files, other, tmp_path / "got", Verified(tmp_path / "v.json"))
+        assert not any("safetensors" in line and INDEX not in line for line in asked)
+    assert not (tmp_path / "got" / INDEX).exists()
+
+
+def test_a_broken_shard_is_told_and_the_others_come(served: Path, tmp_path: Path) -> None:
+    broken = "model-00002-of-00003.safetensors"
+    with serving(served) as (endpoint, _):
+        files = list_files(Hub(endpoint), wanted(served))
+        data = (served / broken).read_bytes()
+        (served / broken).write_bytes(data[:-1] + b"x")
+        store = Verified(tmp_path / "v.json")
+        (error,) = fetch_model(files, wanted(served), tmp_path / "got", store)
+        assert broken in error.where and "the server sent" in error.message
+        assert not (tmp_path / "got" / broken).exists()
+        (served / broken).write_bytes(data)
+        assert fetch_model(files, wanted(served), tmp_path / "got", store) == []
+    assert (tmp_path / "got" / broken).read_bytes() == data
+
+
+def test_files_of_other_bytes_in_the_way_stay(served: Path, tmp_path: Path) -> None:
+    target = tmp_path / "got"
+    target.mkdir()
+    for name, change in (("tokenizer.json", b"[]"), ("model-00001-of-00003.safetensors", None)):
+        data = (served / name).read_bytes()
+        (target / name).write_bytes(change or data[:-1] + b"x")
+    with serving(served) as (endpoint, _):
+        errors = get(Hub(endpoint), served, tmp_path)
+    assert len(errors) == 2 and all("another file is there" in str(error) for error in errors)
+    assert (target / "tokenizer.json").read_bytes() == b"[]"
+
+
+def test_from_a_folder(served: Path, tmp_path: Path) -> None:
+    copy_model(served, wanted(served), tmp_path / "got")
+    assert digest(tmp_path / "got" / INDEX) == digest(served / INDEX)
+    with pytest.raises(OperatorError, match="expected sha256"):
+        copy_model(served, wanted(served, config_sha256="0" * 64), tmp_path / "other")
+    with pytest.raises(CannotTell):
+        copy_model(tmp_path, wanted(served), tmp_path / "third")
+
+
+def test_a_server_without_the_model(served: Path, tmp_path: Path) -> None:
+    (served / "config.json").rename(tmp_path / "config.json")
+    with serving(served) as (endpoint, _), pytest.raises(OperatorError, match=r"no config\.json"):
+        list_files(Hub(endpoint), ModelWanted("m", "org/m", REVISION))
+    with pytest.raises(CannotTell):
+        list_files(ModelScope("http://127.0.0.1:9"), ModelWanted("m", "org/m", REVISION))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture()
+def hosts(tmp_path: Path) -> Iterator[Path]:
+    """A real SSH server on the loopback interface; yields a client configuration for n1 and n2."""
+    keys = tmp_path / "ssh"
+    keys.mkdir(mode=0o700)
+    for name in ("host", "user"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / name)], check=True
+        )
+    shutil.copy(keys / "user.pub", keys / "authorized_keys")
+    port = free_port()
+    (keys / "sshd_config").write_text(
+        f"ListenAddress 127.0.0.1:{port}\nHostKey {keys / 'host'}\nPidFile {keys / 'pid'}\n"
+        f"AuthorizedKeysFile {keys / 'authorized_keys'}\nStrictModes no\nUsePAM no\n"
+    )
+    public = (keys / "host.pub").read_text().strip()
+    (keys / "known_hosts").write_text("".join(f"{name} {public}\n" for name in ("n1", "n2")))
+    blocks = [
+        f"Host {name}\n HostName 127.0.0.1\n Port {port}\n IdentityFile {keys / 'user'}\n"
+        f" IdentitiesOnly yes\n UserKnownHostsFile {keys / 'known_hosts'}\n"
+        f" HostKeyAlias {name}\n StrictHostKeyChecking yes\n"
+        for name in ("n1", "n2")
+    ]
+    (keys / "client").write_text("".join(blocks))
+    sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert sshd is not None, "openssh-server is in requirements/debian.txt"
+    Path("/run/sshd").mkdir(exist_ok=True)
+    server = subprocess.Popen([sshd, "-D", "-e", "-f", str(keys / "sshd_config")])
+    try:
+        _wait_for(port)
+        yield keys / "client"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(100):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the SSH server did not start")
+
+
+def test_every_host_is_looked_at(hosts: Path, tmp_path: Path) -> None:
+    folder = model(tmp_path / "a model; rm -rf x")
+    found = inspect_hosts(["n1", "n2"], folder, hosts)
+    report = Report("model check")
+    judge(report, found, folder)
+    assert report.verdict is Verdict.OK, report.findings
+    assert [item["host"] for item in report.data["hosts"]] == ["n1", "n2"]
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    report = Report("model check")
+    judge(report, inspect_hosts(["n1"], folder, hosts), folder)
+    assert any(item.where.startswith("n1:") for item in report.errors())
+
+
+def test_a_host_that_does_not_answer_is_unknown(hosts: Path, tmp_path: Path) -> None:
+    folder = model(tmp_path / "m")
+    report = Report("model check")
+    judge(report, inspect_hosts(["n1", "no-such-host.invalid"], folder, hosts), folder)
+    assert report.verdict is Verdict.UNKNOWN
+    assert report.exit_code == 2
+    with pytest.raises(OperatorError):
+        inspect_hosts(["-oProxyCommand=x"], folder)
+
+
+def test_hosts_with_different_copies_are_told(tmp_path: Path) -> None:
+    one, two = model(tmp_path / "1"), model(tmp_path / "2", num_experts=3)
+    from reprise.data.shards import inspect_folder
+
+    report = Report("model check")
+    judge(report, {"n1": inspect_folder(one), "n2": inspect_folder(two)}, tmp_path)
+    assert any(item.rule == "model-agreement" for item in report.errors())
