@@ -61,6 +61,7 @@ def record_baseline(project: Project, options: BaselineOptions) -> Report:
                 ended.report.command = COMMAND
                 return ended.report
             run = ended.folder
+            _same_key(run, key)
         recorded[seed] = run
     _write_reference(project, folder, key, recorded)
     report = Report(COMMAND, data={"reference": str(folder), "seeds": sorted(recorded)})
@@ -81,6 +82,18 @@ def _may_write(folder: Path, key: Mapping[str, Any], options: BaselineOptions) -
             str(manifest),
             f"a reference with another {', '.join(differing)} is there",
             "to replace it when the new one is complete: reprise baseline rehearsal --replace",
+        )
+
+
+def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
+    facts = run.read()
+    moved = [name for name in _KEYS if facts.get(name) != key[name]]
+    if moved:
+        raise OperatorError(
+            "baseline-moved",
+            str(run.path),
+            f"{', '.join(moved)} changed while the reference was being recorded",
+            "repeat the command once nothing is edited any more; runs of one key are used again",
         )
 
 

@@ -157,7 +157,7 @@ class Rehearsal:
         return {
             "lock": machine_hash(read_lock(self.project.lock), "rehearsal"),
             "recipe": _recipe_key(config),
-            "plugins": _plugins_key(self.project.root / "plugins"),
+            "plugins": _plugins_key(self.project.rehearsal_python),
             "model_sha256": model.sha256,
             "data_sha256": {"train": data.train_sha256, "val": data.val_sha256},
             "steps": int(config["trainer"]["total_training_steps"]),
@@ -301,9 +301,9 @@ def _recipe_key(config: Mapping[str, Any]) -> str:
     return sha256_text(json.dumps(value, sort_keys=True))
 
 
-def _plugins_key(folder: Path) -> str:
-    """A hash of the plug-ins' code, without comments: it computes a part of what is measured."""
-    sources = sorted((folder / "src").rglob("*.py"))
+def _plugins_key(python: Path) -> str:
+    """A hash of the installed plug-ins' code, without comments: it shapes what is measured."""
+    sources = sorted(python.parent.parent.glob("lib/python3*/site-packages/reprise_plugins/*.py"))
     return sha256_text("".join(ast.dump(ast.parse(path.read_bytes())) for path in sources))
 
 
