@@ -22,6 +22,7 @@ STALL_SECONDS = 180.0
 """A job that shows nothing new for this long is ended as failed."""
 
 _POLL_SECONDS = 1.0
+_LOG_SECONDS = 10.0
 
 
 class Outcome(StrEnum):
@@ -83,14 +84,17 @@ def run_attempt(
             on_phase(phase)
 
     tail = jobs.tail(job.job_id, folder.log_file(number), take_line)
+    patience = _LOG_SECONDS
     try:
         attempt = _watch(folder, number, jobs, job, watch, on_step)
     except KeyboardInterrupt:
+        # Who interrupts does not wait for the rest of the log.
+        patience = 0.0
         jobs.stop(job.job_id)
         folder.event("interrupted", attempt=number)
         raise
     finally:
-        tail.close()
+        tail.close(patience)
     folder.event("ended", attempt=number, outcome=attempt.outcome.value, steps=attempt.steps)
     return attempt
 

@@ -131,7 +131,7 @@ class LogTail:
         self._thread = threading.Thread(target=self._run, name="job-log", daemon=True)
         self._thread.start()
 
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self, timeout: float) -> None:
         """Wait until the log has ended, at most `timeout` seconds."""
         self._thread.join(timeout)
         self._stop.set()
