@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reprise.data.check import Inputs, Progress, check_files
+from reprise.data.check import Checked, Inputs, Progress, check_files
 from reprise.data.describe import describe
 from reprise.data.fetch import Places, Wanted, fetch
 from reprise.data.hub import Hub
+from reprise.data.reward import Scorer, probes, run_scorer
+from reprise.data.reward_judge import judge_reward
 from reprise.data.router import Router, read_router
 from reprise.data.settings import Settings, existing, read_overrides
 from reprise.data.tokens import ChatTokenizer
@@ -24,7 +26,15 @@ from reprise.project import Project
 from reprise.recipe.card import Card, card_of, recipe_names
 from reprise.recipe.load import load, verl_tree
 
-__all__ = ["CheckRequest", "FetchRequest", "check_data", "data_dir", "describe_data", "fetch_data"]
+__all__ = [
+    "CheckRequest",
+    "FetchRequest",
+    "RewardRequest",
+    "check_data",
+    "data_dir",
+    "describe_data",
+    "fetch_data",
+]
 
 _ROUTER = "utils/reward_score/__init__.py"
 
@@ -32,6 +42,15 @@ _ROUTER = "utils/reward_score/__init__.py"
 def data_dir(project: Project) -> Path:
     """Where data files belong: DATA_DIR, else the project's root, as the recipes expect."""
     return Path(os.environ.get("DATA_DIR") or project.root).absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class RewardRequest:
+    """How to try the scorer: interpreter (default: the rehearsal's), rows, seconds of a step."""
+
+    python: Path | None = None
+    rows: int = 500
+    step_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +64,7 @@ class CheckRequest:
     tokenizer: Path | None = None
     verl: Path | None = None
     image_datasets: str | None = None
+    reward: RewardRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +103,7 @@ def router_of(
     project: Project, model: str | None, verl: Path | None, say: Callable[[str], None]
 ) -> Router | CannotTell:
     """The names that the recipe's verl can score; the reason when they cannot be read."""
-    card = card_of(project.recipes, model) if model else Card(title="data", status="not run")
+    card = card_of(project.recipes, model) if model else _BARE
     try:
         return read_router(verl_tree(project.root, card, verl, say).package / _ROUTER)
     except CannotTell as error:
@@ -97,8 +117,47 @@ def check_data(
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """`reprise data check`. Without files, those that the recipe or the overrides name."""
-    report, _, _ = _checked(project, "data check", request, progress, say)
+    report, items, settings = _checked(project, "data check", request, progress, say)
+    if request.reward is not None and items:
+        try:
+            _try_reward(report, project, request, request.reward, items, settings, progress)
+        except OperatorError as error:
+            report.absorb(error.report("data check"))
     return report
+
+
+def _try_reward(
+    report: Report,
+    project: Project,
+    request: CheckRequest,
+    how: RewardRequest,
+    items: list[Checked],
+    settings: Settings,
+    progress: Progress | None,
+) -> None:
+    """Call the recipe's scorer on answers made from the rows, and judge what it says."""
+    card = card_of(project.recipes, request.model) if request.model else None
+    tree = verl_tree(project.root, card or _BARE, request.verl, lambda _: None)
+    path = Path(settings.custom_reward) if settings.custom_reward else None
+    scorer = Scorer(
+        how.python or project.rehearsal_python,
+        tree.package.parent,
+        path if path is None or path.is_absolute() else project.root / path,
+        settings.reward_name,
+        settings.reward_kwargs,
+    )
+    wanted = probes(items, settings, how.rows)
+    total = len(wanted)
+    where, scored = run_scorer(
+        scorer,
+        wanted,
+        None if progress is None else lambda count: progress("score answers", count, total),
+    )
+    judge_reward(report, scored, settings, how.step_seconds)
+    report.data["scorer"] = where
+
+
+_BARE = Card(title="data", status="not run")
 
 
 def describe_data(
@@ -126,7 +185,7 @@ def _checked(
     request: CheckRequest,
     progress: Progress | None,
     say: Callable[[str], None],
-) -> tuple[Report, list[Any], Settings]:
+) -> tuple[Report, list[Checked], Settings]:
     settings = settings_of(project, request.model, request.overrides, say)
     train, val = list(request.train), list(request.val)
     if not train and not val:

@@ -19,6 +19,7 @@ from reprise.findings import Report, Verdict
 from reprise.pipeline_data import (
     CheckRequest,
     FetchRequest,
+    RewardRequest,
     check_data,
     describe_data,
     fetch_data,
@@ -119,7 +120,7 @@ def fetch(
 
 @group.command()
 @guard("data check")
-def check(  # noqa: PLR0913, PLR0917  (each is an option)
+def check(
     files: Files = None,
     val: ValOption = None,
     model: ModelOption = None,
@@ -130,6 +131,16 @@ def check(  # noqa: PLR0913, PLR0917  (each is an option)
     datasets: Annotated[
         str | None, typer.Option(help="Version of the datasets package in the image.")
     ] = None,
+    reward: Annotated[
+        bool, typer.Option("--reward", help="Also try the recipe's scorer on made-up answers.")
+    ] = False,
+    python: Annotated[
+        Path | None, typer.Option(help="Interpreter that has verl; default: the rehearsal's.")
+    ] = None,
+    reward_rows: Annotated[int, typer.Option(min=1, help="Rows to score.")] = 500,
+    step_seconds: Annotated[
+        float, typer.Option(min=0.001, help="How long a training step takes.")
+    ] = 60.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Check data files: every problem in one pass, with row numbers.
@@ -137,8 +148,9 @@ def check(  # noqa: PLR0913, PLR0917  (each is an option)
     Without files, those that the recipe or the overrides name.
     """
     lines = _lines(override, overrides)
+    scoring = RewardRequest(python, reward_rows, step_seconds) if reward else None
     request = CheckRequest(
-        tuple(files or ()), tuple(val or ()), model, lines, tokenizer, verl, datasets
+        tuple(files or ()), tuple(val or ()), model, lines, tokenizer, verl, datasets, scoring
     )
     with showing() as (bars, say):
         report = check_data(find_project(), request, bars, say)
@@ -157,7 +169,7 @@ def _lines(override: list[str] | None, file: Path | None) -> tuple[str, ...]:
 
 @group.command()
 @guard("data describe")
-def describe(  # noqa: PLR0913, PLR0917  (each is an option)
+def describe(
     files: Files = None,
     val: ValOption = None,
     model: ModelOption = None,
@@ -219,7 +231,7 @@ def _steps(item: dict[str, Any]) -> str:
 
 @group.command("convert")
 @guard("data convert")
-def convert_command(  # noqa: PLR0913, PLR0917  (each is an option)
+def convert_command(
     source: Annotated[Path, typer.Argument(metavar="IN", help=".jsonl, .json, .csv, .parquet")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help=".parquet or .jsonl")],
     mapping: Annotated[Path | None, typer.Option(help="YAML file with these options.")] = None,

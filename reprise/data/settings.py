@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ _KEYS = {
     "save_freq": "trainer.save_freq",
     "test_freq": "trainer.test_freq",
 }
+_KWARGS = "reward.custom_reward_function.reward_kwargs."
 _LEGACY = {"custom_reward_function.path": "custom_reward"}
 
 
@@ -56,6 +57,7 @@ class Settings:
     truncation: str | None = None
     custom_reward: str | None = None
     reward_name: str = "compute_score"
+    reward_kwargs: Mapping[str, Any] = field(default_factory=dict)
     reward_workers: int | None = None
     samples: int | None = None
     val_samples: int | None = None
@@ -72,7 +74,8 @@ class Settings:
         """
         known = {key: name for name, key in _KEYS.items()} | _LEGACY
         kinds = {item.name: str(item.type) for item in fields(cls)}
-        chosen: dict[str, Any] = {}
+        kwargs = {k.removeprefix(_KWARGS): v for k, v in values.items() if k.startswith(_KWARGS)}
+        chosen: dict[str, Any] = {"reward_kwargs": kwargs}
         for key, value in values.items():
             name = known.get(key)
             if name is None or value is None or (name == "custom_reward" and name in chosen):

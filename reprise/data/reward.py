@@ -1,0 +1,256 @@
+"""`reprise data check --reward`: the recipe's own scorer on right, wrong and empty answers."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import queue
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reprise.data import reward_worker
+from reprise.data.check import Checked
+from reprise.data.repeats import rows_at
+from reprise.data.settings import Settings
+from reprise.errors import CannotTell, OperatorError
+
+__all__ = ["FORMATS", "Probe", "Scored", "Scorer", "probes", "run_scorer"]
+
+# Ways to write a final answer, one for each place where a scorer of verl looks (220e903,
+# verl/utils/reward_score): bare, math_dapo, gsm8k, math_reward, search_r1, geo3k. A row's right
+# answer is the one that scores best, so that no scorer needs to be known here.
+FORMATS: Mapping[str, str] = {
+    "bare": "{}",
+    "answer line": "So we are done.\nAnswer: {}",
+    "####": "So we are done.\n#### {}",
+    "boxed": "So it is $\\boxed{{{}}}$.",
+    "<answer>": "<think>Let us see.</think>\n<answer>{}</answer>",
+    "think and boxed": "<think>Let us see.</think>\nIt is $\\boxed{{{}}}$.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One row to score: its number in `file`, and the fields that a scorer gets."""
+
+    file: str
+    row: int
+    data_source: str
+    ground_truth: Any
+    extra_info: Any
+
+    def answers(self) -> dict[str, str]:
+        """Right and wrong answers in every format, and the empty answer."""
+        right, wrong = _texts(self.ground_truth)
+        made = {"empty": ""}
+        for name, template in FORMATS.items():
+            made[f"right {name}"] = template.format(right)
+            made[f"wrong {name}"] = template.format(wrong)
+        return made
+
+
+def _texts(truth: object) -> tuple[str, str]:
+    """A right and a wrong answer for a ground truth (search rows hold their targets in a dict)."""
+    if isinstance(truth, Mapping):
+        truth = truth.get("target")
+    if isinstance(truth, list | tuple) and truth:
+        truth = truth[0]
+    text = str(truth)
+    try:
+        return text, str(int(text) + 1)
+    except ValueError:
+        return text, "-987654321"
+
+
+@dataclass(slots=True)
+class Scored:
+    """What the scorer said of one probe (see reward_worker)."""
+
+    probe: Probe
+    scores: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    ms: dict[str, float] = field(default_factory=dict)
+
+    def best(self) -> str | None:
+        """The format in which the right answer scores highest; None when none has a score."""
+        known = [n for n in FORMATS if math.isfinite(self.scores.get(f"right {n}", math.nan))]
+        return max(known, key=lambda name: self.scores[f"right {name}"], default=None)
+
+
+def probes(items: Sequence[Checked], settings: Settings, limit: int) -> list[Probe]:
+    """At most `limit` distinct prompts and answers, evenly spread over each file."""
+    found = []
+    for item in items:
+        _, first = np.unique(item.scan.pairs, return_index=True)
+        places = np.sort(first)
+        share = max(1, limit // max(1, len(items)))
+        chosen = np.linspace(0, len(places) - 1, min(share, len(places))).astype(np.int64)
+        wanted = places[np.unique(chosen)]
+        rows = rows_at(item.scan.source, wanted, settings.prompt_key)
+        for place, row in zip(wanted, rows, strict=True):
+            reward = row.get("reward_model")
+            found.append(
+                Probe(
+                    str(item.scan.source.path),
+                    item.scan.number(int(place)),
+                    str(row.get("data_source")),
+                    reward.get("ground_truth") if isinstance(reward, dict) else None,
+                    row.get("extra_info"),
+                )
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """How to run the scorer: an interpreter that has verl, verl's source, the custom function.
+
+    `seconds` is how long one row may take before the scorer counts as hanging.
+    """
+
+    python: Path
+    verl: Path | None
+    path: Path | None = None
+    name: str = "compute_score"
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 60.0
+
+
+def run_scorer(
+    scorer: Scorer, wanted: Sequence[Probe], progress: Callable[[int], None] | None = None
+) -> tuple[str, list[Scored]]:
+    """Score all probes in one child process; where the function stands, and what it said.
+
+    Raises CannotTell when the interpreter or verl is missing, OperatorError when the custom
+    function cannot be loaded, the scorer ends the process, or it hangs.
+    """
+    if not scorer.python.is_file():
+        raise CannotTell(
+            "data-reward",
+            str(scorer.python),
+            "the environment that has verl is not installed",
+            "make env-rehearsal, or --python INTERPRETER",
+        )
+    command = [str(scorer.python), str(Path(reward_worker.__file__))]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment(scorer),
+    ) as child:
+        try:
+            return _talk(child, scorer, wanted, progress)
+        finally:
+            child.kill()
+
+
+def _environment(scorer: Scorer) -> dict[str, str]:
+    """The child's environment: verl's locked source first on its path, no hub, no tokens."""
+    kept = {k: v for k, v in os.environ.items() if "TOKEN" not in k and "API_KEY" not in k}
+    if scorer.verl is not None:
+        kept["PYTHONPATH"] = str(scorer.verl)
+    return kept | {"HF_HUB_OFFLINE": "1"}
+
+
+def _talk(
+    child: subprocess.Popen[str],
+    scorer: Scorer,
+    wanted: Sequence[Probe],
+    progress: Callable[[int], None] | None,
+) -> tuple[str, list[Scored]]:
+    lines: queue.Queue[str | None] = queue.Queue()
+    errors: list[str] = []
+    threading.Thread(target=_read, args=(child.stdout, lines.put), daemon=True).start()
+    threading.Thread(target=_read, args=(child.stderr, errors.append), daemon=True).start()
+    path = str(scorer.path) if scorer.path else None
+    _send(child, {"path": path, "name": scorer.name, "kwargs": dict(scorer.kwargs)})
+    # Importing verl takes long on a cold disk; a row does not.
+    ready = _answer(lines, max(300.0, scorer.seconds), scorer, errors, "while it was loaded")
+    if "failed" in ready:
+        raise _cannot_load(scorer, ready["failed"])
+    found = []
+    for place, probe in enumerate(wanted):
+        _send(child, {"id": place, "data_source": probe.data_source, "extra_info": probe.extra_info,
+                      "ground_truth": probe.ground_truth, "answers": probe.answers()})  # fmt: skip
+        where = f"at {probe.file} row {probe.row}"
+        told = _answer(lines, scorer.seconds, scorer, errors, where)
+        found.append(Scored(probe, told["scores"], told["errors"], told["ms"]))
+        if progress is not None:
+            progress(1)
+    return str(ready["ready"]), found
+
+
+def _read(stream: Any, put: Callable[[Any], None]) -> None:
+    for line in stream:
+        put(line)
+    put(None)
+
+
+def _send(child: subprocess.Popen[str], value: Mapping[str, Any]) -> None:
+    assert child.stdin is not None
+    try:
+        child.stdin.write(json.dumps(value, default=str) + "\n")
+        child.stdin.flush()
+    except BrokenPipeError:
+        return  # its end is noticed by the missing answer
+
+
+def _answer(
+    lines: queue.Queue[str | None],
+    seconds: float,
+    scorer: Scorer,
+    errors: list[str],
+    where: str,
+) -> dict[str, Any]:
+    try:
+        line = lines.get(timeout=seconds)
+    except queue.Empty:
+        raise OperatorError(
+            "data-reward",
+            str(scorer.path or "verl's scorer"),
+            f"no answer in {seconds:.0f} s {where}: it hangs",
+            "give the scorer a time limit of its own",
+        ) from None
+    if line is None:
+        last = [text.strip() for text in errors if text and text.strip()][-1:] or ["no message"]
+        raise OperatorError(
+            "data-reward",
+            str(scorer.path or "verl's scorer"),
+            f"the scorer ended its process {where}: {last[0][:300]}",
+            "run the function alone on that row",
+        )
+    value: dict[str, Any] = json.loads(line)
+    return value
+
+
+def _cannot_load(scorer: Scorer, reason: str) -> OperatorError:
+    if scorer.path is None:
+        return CannotTell(
+            "data-reward",
+            str(scorer.python),
+            f"verl's scorer cannot be imported there: {reason}",
+            "make env-rehearsal, or --python INTERPRETER of an environment with verl",
+        )
+    return OperatorError(
+        "data-reward",
+        f"{scorer.path}:{scorer.name}",
+        f"cannot be loaded: {reason}",
+        "correct reward.custom_reward_function.path and name, or install what it imports",
+    )
+
+
+def groups(scored: Sequence[Scored]) -> Iterator[tuple[str, list[Scored]]]:
+    """The probes by data_source, in the order of first appearance."""
+    by_source: dict[str, list[Scored]] = {}
+    for item in scored:
+        by_source.setdefault(item.probe.data_source, []).append(item)
+    yield from by_source.items()
