@@ -59,6 +59,12 @@ plan: ## Memory, disk and time that a recipe needs [MODEL=hy3] [ALGO=rloo]
 	@$(OPERATOR)
 	@$(REPRISE) recipe plan $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"
 
+##@ Cluster
+.PHONY: hosts
+hosts: ## Read a hostfile and print its hosts: HOSTFILE=file
+	@$(OPERATOR)
+	@$(REPRISE) hosts -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
+
 ##@ Run
 .PHONY: reproduce baseline
 reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [RUN=folder]

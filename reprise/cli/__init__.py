@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
-_GROUPS = ("lock", "setup", "bundle", "data", "model", "recipe", "reproduce", "curves")
+_GROUPS = ("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "reproduce", "curves")
 
 
 @app.callback()

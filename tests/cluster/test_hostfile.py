@@ -1,0 +1,173 @@
+"""The hostfile: every form, every error at once, nothing for a shell to trip over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from reprise.cli import app
+from reprise.cluster.hostfile import Hostfile, read_hostfile
+from reprise.cluster.names import fold, unfold
+from reprise.findings import Report
+
+
+def read(tmp_path: Path, text: str | bytes, **options: list[str]) -> tuple[Report, Hostfile | None]:
+    path = tmp_path / "hostfile"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_hostfile(path, **options)
+
+
+def hosts(found: Hostfile | None) -> list[tuple[str, int]]:
+    assert found is not None
+    return [(host.name, host.slots) for host in found.hosts]
+
+
+def test_a_file_from_windows_reads_like_any_other(tmp_path: Path) -> None:
+    text = (
+        b"\xef\xbb\xbf# production, keep\r\n\r\nnode-a slots=8\r\n   \t \r\n"
+        b"node-b\tslots=8   # rack 2\r\n#node-x slots=8\r\nnode-c:4\r\nnode-d\r\n"
+    )
+    report, found = read(tmp_path, text)
+    assert hosts(found) == [("node-a", 8), ("node-b", 8), ("node-c", 4), ("node-d", 8)]
+    assert found is not None and found.head.name == "node-a" and found.slots == 28
+    assert [finding.message for finding in report.findings] == [
+        "line ends of Windows (CRLF) were read as plain ones"
+    ]
+    assert not any("\r" in str(host) or "\ufeff" in str(host) for host in found.hosts)
+
+
+def test_every_bad_line_is_told_in_one_pass(tmp_path: Path) -> None:
+    lines = [
+        "node-a slots=8",
+        "node-b lots=8",
+        "node-c slots=",
+        "node-d slots=eight",
+        "node-e slots=0",
+        "node-f slots=-2",
+        "node-g slots=8 max_slots=16",
+    ]
+    report, found = read(tmp_path, "\n".join(lines))
+    assert found is None and report.exit_code == 1
+    told = {finding.where.rsplit(":", 1)[1]: finding.message for finding in report.errors()}
+    assert set(told) == {"2", "3", "4", "5", "6"}
+    assert told["2"].startswith("node-b lots=8: unknown key 'lots', did you mean slots")
+    assert "is empty" in told["3"] and "not an integer" in told["4"]
+    assert "is zero" in told["5"] and "is negative" in told["6"]
+    assert any("max_slots" in f.message and f.severity == "note" for f in report.findings)
+
+
+def test_a_missing_file_is_an_error_with_its_neighbours(tmp_path: Path) -> None:
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    (folder / "hostfile").write_text("node-a\n")
+    for name in (folder / " hostfile", folder / "hostfile.job123"):
+        report, found = read_hostfile(name)
+        (finding,) = report.findings
+        assert found is None and report.exit_code == 1
+        assert finding.where == str(name) and str(folder / "hostfile") in finding.message
+    report, _ = read_hostfile(folder)
+    assert "is no file" in report.findings[0].message
+
+
+def test_users_ports_addresses(tmp_path: Path) -> None:
+    text = "alice@a port=2222 ip=10.0.0.1\nb user=bob slots=2\n[FD00::12]:4\n[fd00::13] slots=3\n"
+    report, found = read(tmp_path, text)
+    assert found is not None, report.findings
+    first, second, third, fourth = found.hosts
+    assert (first.user, first.port, first.ip, first.slots) == ("alice", 2222, "10.0.0.1", 8)
+    assert (second.user, second.slots) == ("bob", 2)
+    assert (third.name, third.slots, fourth.name, fourth.slots) == ("fd00::12", 4, "fd00::13", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("fd00::12", "stands in brackets: [fd00::12]"),
+        ("[fd00::12", "in brackets"),
+        ("[10.0.0.1]:8", "in brackets"),
+        ("[fd00::1]8", "in brackets"),
+        ("a slots=8 slots=8", "slots is given twice"),
+        ("a:8 slots=8", "slots are given twice"),
+        ("a:", "slots is empty"),
+        ("a ip=10.0.0.300", "is no IP address"),
+        ("a ip=127.0.0.1", "cannot be reached"),
+        ("a port=70000", "too large"),
+        ("a 8", "expected key=value"),
+        ("a slots=²", "not an integer"),
+        ("-oProxyCommand=x", "is no host name"),
+        ("a;touch${IFS}x", "is no host name"),
+        ("$(touch", "is no host name"),
+        ("'a'", "is no host name"),
+        ("a user=-oX", "is no user name"),
+        ("a user=$(id)", "is no user name"),
+        ("a\rb", "is no host name"),
+        ("a\x00", "is no host name"),
+    ],
+)
+def test_what_is_no_host_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    report, found = read(tmp_path, f"ok slots=1\n{text}\n")
+    assert found is None
+    assert any(reason in f.message and f.where.endswith(":2") for f in report.errors()), (
+        report.findings
+    )
+    assert all(finding.message.isprintable() for finding in report.findings)
+
+
+def test_duplicates_and_loopback(tmp_path: Path) -> None:
+    report, _ = read(tmp_path, "a\nb ip=10.0.0.1\nA slots=4\nc ip=10.0.0.1\nlocalhost\n")
+    told = [(f.where.rsplit(":", 1)[1], f.message) for f in report.errors()]
+    assert [line for line, _ in told] == ["3", "4", "5"]
+    assert "already in line 1" in told[0][1] and "already in line 2" in told[1][1]
+    assert read(tmp_path, "localhost slots=1\n")[1] is not None
+
+
+@pytest.mark.parametrize("text", [b"", b"# nothing\n\n", b"\xff\xfea\x00", b"ok\n\xe9 slots=8\n"])
+def test_nothing_usable(tmp_path: Path, text: bytes) -> None:
+    report, found = read(tmp_path, text)
+    assert found is None and report.exit_code == 1
+
+
+def test_include_and_exclude(tmp_path: Path) -> None:
+    text = "\n".join(f"node{n:02d}" for n in range(1, 9))
+    _, found = read(tmp_path, text, include=["node[02-04],node08"], exclude=["node03"])
+    assert hosts(found) == [("node02", 8), ("node04", 8), ("node08", 8)]
+    report, found = read(tmp_path, text, exclude=["node09"])
+    assert found is None and "node09" in report.findings[0].message
+
+
+@given(st.sets(st.integers(0, 120)), st.sampled_from(["", "node", "gpu-a", "n1-"]))
+def test_folding_and_back(numbers: set[int], head: str) -> None:
+    names = [f"{head}{n:03d}.x" for n in numbers]
+    assert sorted(unfold([fold(names)])) == sorted(names)
+
+
+def test_folding() -> None:
+    assert fold(["node01", "node02", "node03", "node16", "head"]) == "node[01-03,16],head"
+    assert fold(["10.0.0.1", "10.0.0.2"]) == "10.0.0.1,10.0.0.2"
+    assert fold(["n9", "n10", "n11"]) == "n[9-11]"
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_bring_it_down(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    path = tmp_path_factory.mktemp("h") / "hostfile"
+    path.write_bytes(raw)
+    report, found = read_hostfile(path)
+    assert (found is None) == (report.exit_code == 1)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "hostfile"
+    path.write_text("node1 slots=8\nnode2:4 \n")
+    result = CliRunner().invoke(app, ["hosts", str(path)])
+    assert result.exit_code == 0
+    assert result.output.splitlines()[:3] == [
+        "node1 slots=8  # head",
+        "node2 slots=4",
+        "2 hosts, 12 slots",
+    ]
+    missing = CliRunner().invoke(app, ["hosts", str(tmp_path / "none"), "--json"])
+    assert missing.exit_code == 1 and '"verdict":"problem"' in missing.output
