@@ -91,10 +91,11 @@ def test_without_it_in_the_older_tree(rehearse: Run, tree: Path, code: str, mess
 @pytest.mark.parametrize(
     ("arguments", "environment", "message"),
     [
-        ((), {"VLLM_PLUGINS": ""}, "'Parameter' object has no attribute 'weight_loader'"),
+        ((), {"VLLM_PLUGINS": ""}, "into parameter (torch.Size([0]))"),
+        (("--stock-experts",), {}, "'Parameter' object has no attribute 'weight_loader'"),
         (("--runtime-names",), {}, "KeyError: 'layers.1.mlp.e_score_correction_bias'"),
     ],
-    ids=["live-weights", "engine (names of Hy3 weights)"],
+    ids=["live-weights (linear)", "live-weights (experts)", "engine (names of Hy3 weights)"],
 )
 def test_without_it_a_weight_update_fails(
     rehearse: Run, tiny: Path, arguments: tuple[str, ...], environment: dict[str, str], message: str

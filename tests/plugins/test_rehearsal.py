@@ -92,7 +92,7 @@ def test_verl_with_the_platform_of_a_cpu(rehearse: Run, tree: Path | None) -> No
         assert answer["verl"].startswith(str(tree))
     assert answer["vllm"].endswith("+cpu")
     assert answer["device"] == ["cpu", "cpu"] and answer["named"] == "cpu:0"
-    assert answer["ipc"] is False and answer["backend"] == "gloo"
+    assert answer["ipc"] is False and answer["backend"] == "cpu:gloo"
     assert answer["engines"] == ["BridgedLanguageModelEngine", "BridgedValueModelEngine"]
     assert answer["sampler"] == "FastReplayBuffer"
     assert answer["padding"] == [True, [0, 2, 5], 3]

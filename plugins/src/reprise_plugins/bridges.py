@@ -72,7 +72,7 @@ PROCESS_GROUP = Bridge(
         ),
     ),
     why='verl asks for "cpu:gloo,<device>:<backend>"; torch refuses one device twice',
-    proof="",
+    proof="torch: ValueError for the device and backend list cpu:gloo,cpu:gloo",
     install=INSTALL_VERL,
 )
 
@@ -120,7 +120,8 @@ LIVE_WEIGHTS = Bridge(
         ),
     ),
     why="vLLM's CPU backend packs weights and drops the originals; a weight sync has no target",
-    proof="",
+    proof="first sync: a linear weight has size 0; with the linear layers bridged alone, an expert "
+    "weight has no weight_loader",
     install=INSTALL_VLLM,
 )
 
@@ -150,7 +151,8 @@ ENGINE = Bridge(
     ),
     why="FSDP sends Hy3 weights under transformers' names, vLLM wants the checkpoint's; "
     "on a CPU the reference model cannot be offloaded to pinned memory",
-    proof="",
+    proof="no engine registered for device cpu; CPUOffloadPolicy(pin_memory=True) raises; vLLM: "
+    "KeyError layers.1.mlp.e_score_correction_bias",
     install=INSTALL_VERL,
 )
 
@@ -180,7 +182,7 @@ PADDING_HELPERS = Bridge(
         ),
     ),
     why="verl 220e903 imports flash_attn.bert_padding on every device but an NPU",
-    proof="",
+    proof="ModuleNotFoundError: flash_attn at the first unpad_input",
     install=INSTALL_VERL,
 )
 
@@ -207,7 +209,7 @@ FUSED_MOE_NAME = Bridge(
         ),
     ),
     why="verl 220e903 imports a class that vLLM 0.27 no longer has",
-    proof="",
+    proof="ImportError: cannot import name FusedMoE",
     install=INSTALL_VERL,
 )
 
@@ -237,7 +239,7 @@ SEEDS = Bridge(
         ),
     ),
     why="a run is repeatable only if every sample has its own seed",
-    proof="",
+    proof="eight samples of a prompt with one seed are one sample (rollout.full_determinism)",
     install=INSTALL_VERL,
 )
 
@@ -267,7 +269,7 @@ SAMPLER = Bridge(
         ),
     ),
     why="verl looks at the queue every 2 s and takes samples in the order in which they finish",
-    proof="",
+    proof="read in replay_buffer.py; the order is tested",
     install=INSTALL_VERL,
 )
 

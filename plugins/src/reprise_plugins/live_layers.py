@@ -57,7 +57,7 @@ class LiveEmbeddingMethod(vllm_embedding.UnquantizedEmbeddingMethod):
 class LiveExperts(cpu_fused_moe.CPUFusedMOE):
     """vLLM's expert-by-expert path, each expert a view of the live stacked weight."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913, PLR0917 (vLLM's signature)
         self,
         layer: torch.nn.Module,
         x: torch.Tensor,
@@ -169,7 +169,7 @@ EMBEDDING_LAYERS = (vllm_embedding.VocabParallelEmbedding, vllm_embedding.Parall
 
 def register() -> None:
     """Put the layers into vLLM's out-of-tree registry. Does nothing the second time."""
-    if UnquantizedFusedMoEMethod.__name__ in op_registry_oot:
+    if LINEAR_LAYERS[0].__name__ in op_registry_oot:
         return
     for base in LINEAR_LAYERS:
         stock, live = vllm_linear.UnquantizedLinearMethod, LiveLinearMethod

@@ -1,10 +1,12 @@
 """Send changed weights to a running vLLM engine over verl's own path; print what it computes.
 
-usage: live_update.py FOLDER DTYPE [--runtime-names]. FOLDER is what make_model.py wrote. The engine
-runs in this process with verl's worker extension; a thread sends, through verl's
-BucketedWeightSender and shared memory, what the FSDP engine would send. Prints one JSON object:
-log-probabilities before and after, and whether a sequence samples the same alone and in a batch.
-``--runtime-names`` sends transformers' names as they are (what verl does without the bridge).
+usage: live_update.py FOLDER DTYPE [--runtime-names] [--stock-experts]. FOLDER is what
+make_model.py wrote. The engine runs in this process with verl's worker extension; a thread sends,
+through verl's BucketedWeightSender and shared memory, what the FSDP engine would send. Prints one
+JSON object: log-probabilities before and after, and whether a sequence samples the same alone and
+in a batch.
+``--runtime-names`` sends transformers' names as they are (what verl does without the bridge);
+``--stock-experts`` leaves vLLM its own expert layers and replaces the linear ones only.
 """
 
 import asyncio
@@ -31,12 +33,14 @@ os.environ.update(
 
 import torch  # noqa: E402
 import verl  # noqa: E402, F401  (loads the plug-in through its entry point)
+from reprise_plugins import vllm_entry  # noqa: E402
 from reprise_plugins.hy_v3 import checkpoint_weights  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import (  # noqa: E402
     BucketedWeightSender,
 )
 from vllm import LLM, SamplingParams  # noqa: E402
+from vllm.model_executor.custom_op import op_registry_oot  # noqa: E402
 
 EXTENSION = "verl.workers.rollout.vllm_rollout.utils.vLLMColocateWorkerExtension"
 
@@ -95,6 +99,9 @@ def differing(llm: LLM, prompts: list[list[int]]) -> int:
 
 
 def main() -> None:
+    if "--stock-experts" in sys.argv:
+        vllm_entry.register()
+        del op_registry_oot["UnquantizedFusedMoEMethod"]
     expected = json.loads((FOLDER / "expected.json").read_text())
     llm = LLM(
         str(FOLDER / "model"),
