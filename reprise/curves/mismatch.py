@@ -18,6 +18,8 @@ __all__ = ["ENOUGH", "against_seeds", "valid_probs_diff"]
 _FLOOR = 1e-6
 # Seeds that agree closely would flag another CPU; only half as much again is a real difference.
 _MATERIAL_FACTOR = 1.5
+# Two runs give bounds beyond what a float holds; e to the 50th is as good as no bound.
+_MOST = 50.0
 # Against one reference run, whose spread is unknown.
 _GROSS_FACTOR = 3.0
 _WINDOWS = 3
@@ -54,6 +56,7 @@ def against_seeds(rule: str, run: Series, seeds: list[Series], steps: int) -> Ch
     limits = bounds(-theirs, ALPHA[rule])
     half = np.maximum(limits.half, np.log(_MATERIAL_FACTOR))
     above = ratio > half
+    shift = np.maximum(limits.smallest, half)
     results = tuple(
         WindowResult(
             metric,
@@ -61,8 +64,8 @@ def against_seeds(rule: str, run: Series, seeds: list[Series], steps: int) -> Ch
             float(np.exp(ours[i])),
             float(np.exp(-limits.mean[i])),
             float(np.exp(-limits.mean[i]) * limits.deviation[i]),
-            float(np.exp(-limits.mean[i] + half[i])),
-            float(np.exp(-limits.mean[i]) * np.expm1(max(limits.smallest[i], half[i]))),
+            float(np.exp(-limits.mean[i] + min(half[i], _MOST))),
+            float(np.exp(-limits.mean[i]) * np.expm1(min(shift[i], _MOST))),
             State.FAILED if above[i] else State.PASSED,
         )
         for i, window in enumerate(windows)

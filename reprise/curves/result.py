@@ -23,7 +23,7 @@ class Outcome(StrEnum):
 
 def number(value: float) -> str:
     """A number for people: four significant digits."""
-    return "unknown" if math.isnan(value) else f"{value:.4g}"
+    return f"{value:.4g}" if math.isfinite(value) else "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +149,9 @@ def _window_lines(check: CheckResult) -> list[str]:
     lines = []
     for w in check.windows:
         parts = [f"reference {number(w.reference)}"]
-        parts += [f"sd {number(w.deviation)}"] * (not math.isnan(w.deviation))
-        parts += [f"bound {number(w.bound)}"] * (not math.isnan(w.bound))
-        parts += [f"sees a shift of {number(w.smallest)}"] * (not math.isnan(w.smallest))
+        parts += [f"sd {number(w.deviation)}"] * math.isfinite(w.deviation)
+        parts += [f"bound {number(w.bound)}"] * math.isfinite(w.bound)
+        parts += [f"sees a shift of {number(w.smallest)}"] * math.isfinite(w.smallest)
         text = f"steps {w.first}-{w.last}: {number(w.run)} ({', '.join(parts)})"
         lines.append(text if w.state is State.UNKNOWN else f"{text} {w.state.value}")
     return lines

@@ -13,8 +13,8 @@ from reprise.metrics.table import FloatArray
 
 __all__ = ["ALPHA", "POWER", "Bounds", "bounds", "coverage", "fill", "needed_runs", "step_noise"]
 
-# Probability, a check, of failing an honest run; together at most one in a hundred.
-ALPHA = {"reward": 0.005, "validation": 0.002, "probs-diff": 0.0015, "kl": 0.0015}
+# Probability, a check, of failing an honest run; together six in a thousand.
+ALPHA = {"reward": 0.0035, "validation": 0.0015, "probs-diff": 0.0005, "kl": 0.0005}
 # The smallest regression that a comparison "can see" is the one it sees with this probability.
 POWER = 0.9
 
