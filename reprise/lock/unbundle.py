@@ -48,7 +48,7 @@ def verify_bundle(target: Path, on_step: OnStep = lambda *_: None) -> Report:
     seen: dict[str, dict[int, Manifest]] = {}
     files = parts_of(target)
     for number, file in enumerate(files):
-        on_step(f"checking {file.name}", number, len(files))
+        on_step("checking parts", number, len(files))
         try:
             manifest = read_part(file)
         except OperatorError as error:
@@ -198,7 +198,7 @@ def _finish(laid: Laid, on_step: OnStep) -> None:
         final, half = laid.folder / item.path, laid.folder / ".half" / item.path
         if final.exists() and final.stat().st_size == item.size:
             continue
-        on_step(f"checking {item.path}", number, len(laid.manifest.items))
+        on_step("checking files", number, len(laid.manifest.items))
         if not half.exists() or sha256_file(half) != item.sha256:
             shutil.rmtree(laid.folder / ".parts")
             message = f"{item.path} is not what the manifest says after unpacking"
