@@ -21,6 +21,7 @@ from reprise.files import dump_json, sha256_text, write_text
 from reprise.findings import Report
 from reprise.lock.read import machine_hash, read_lock
 from reprise.project import Project
+from reprise.recipe.card import card_of
 from reprise.recipe.compose import compose
 from reprise.recipe.overrides import Line
 from reprise.recipe.verltree import find_tree
@@ -44,7 +45,6 @@ __all__ = ["Ended", "Rehearsal", "RehearsalOptions"]
 MODEL = "rehearsal"
 COMMAND = "reproduce"
 RECIPE = f"{MODEL}/recipe"
-VERL_RELEASE = "0.9.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ class Rehearsal:
         self.project = project
         self.options = options
         self.console = RunDisplay(options.quiet)
-        self.tree = find_tree(project.root, "verl", VERL_RELEASE)
+        verl = card_of(project.recipes, MODEL).verl
+        self.tree = find_tree(project.root, verl.lock, verl.release)
 
     def run(self) -> Ended:
         """Prepare, run and collect. Ctrl-C stops everything that was started."""
