@@ -1,0 +1,94 @@
+"""What one host answered: reached or not, the script's own exit code, and its output."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Answer", "Outcome", "classify"]
+
+
+class Outcome(StrEnum):
+    """Why a host's answer is what it is. Only OK and FAILED carry an exit code of the script."""
+
+    OK = "ok"
+    FAILED = "failed"
+    NOT_FOUND = "command-not-found"
+    KEY_UNKNOWN = "host-key-unknown"
+    KEY_CHANGED = "host-key-changed"
+    DENIED = "permission-denied"
+    UNREACHABLE = "unreachable"
+    HUNG = "no-answer"
+    CUT = "cut-off"
+
+
+# Messages of the OpenSSH client (LC_ALL=C); OpenSSH 9.2 and 10 were read.
+_SAID = (
+    (re.compile("IDENTIFICATION HAS CHANGED"), Outcome.KEY_CHANGED),
+    (re.compile("REVOKED HOST KEY"), Outcome.KEY_CHANGED),
+    (re.compile(r"[Nn]o \S+ host key is known|Host key verification failed"), Outcome.KEY_UNKNOWN),
+    (re.compile("Permission denied|Too many authentication failures"), Outcome.DENIED),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of `host`.
+
+    `code` is the script's exit code (None: it did not end), `output` what it printed, without
+    what a login shell printed around it, `said` the last lines of standard error. `began` and
+    `ended` are seconds since the epoch on this machine's clock around the whole call.
+    """
+
+    host: str
+    outcome: Outcome
+    code: int | None
+    output: str
+    said: str
+    began: float
+    ended: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the script ran and ended with 0."""
+        return self.outcome is Outcome.OK
+
+    @property
+    def reached(self) -> bool:
+        """Whether the script ran to its end, whatever it returned."""
+        return self.code is not None
+
+
+def classify(
+    raw: str, said: str, status: int | None, nonce: str, connected: bool
+) -> tuple[Outcome, int | None, str]:
+    """Outcome, the script's exit code and its output, from what the SSH client left.
+
+    `status` is the client's exit code, None when it was ended at the time limit. The markers
+    tell the script's words from a banner's, and a script that returns 255 from a client that
+    could not connect.
+    """
+    _, begun, rest = raw.partition(f"\n@@begin {nonce}\n")
+    if not begun and raw.startswith(f"@@begin {nonce}\n"):
+        begun, rest = nonce, raw.partition("\n")[2]
+    output, ended, tail = rest.rpartition(f"\n@@end {nonce} ")
+    if begun and ended:
+        code = int(tail.split("\n", 1)[0] or 1)
+        outcome = {0: Outcome.OK, 127: Outcome.NOT_FOUND}.get(code, Outcome.FAILED)
+        return outcome, code, output
+    if status is None:
+        return (Outcome.HUNG if begun or connected else Outcome.UNREACHABLE), None, rest
+    return _not_run(status, said, bool(begun)), None, rest
+
+
+def _not_run(status: int, said: str, begun: bool) -> Outcome:
+    """Why a client that ended with `status` did not bring the script to its end."""
+    if begun or status not in (127, 255):
+        return Outcome.CUT
+    if status == 127:
+        return Outcome.NOT_FOUND
+    for pattern, outcome in _SAID:
+        if pattern.search(said):
+            return outcome
+    return Outcome.UNREACHABLE

@@ -1,0 +1,200 @@
+"""Run one script on many hosts through the OpenSSH client.
+
+The client is the user's own, so ssh_config, agent, jump hosts and known_hosts work as they do by
+hand. The remote command is the constant `sh -s`; the script and its parameters arrive on standard
+input, quoted: no name or value is ever part of a command line, here or there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from reprise.cluster.answer import Answer, Outcome, classify
+from reprise.cluster.hostfile import Host
+from reprise.cluster.site import SshSettings
+from reprise.errors import CannotTell
+
+__all__ = ["Job", "Ssh", "assignments", "framed", "run_here"]
+
+_MOST_OUTPUT = 4 * 2**20
+_SAID_LINES = 12
+
+Job = tuple[Host, str]
+"""A host and the whole script for it."""
+
+
+def assignments(values: Mapping[str, str], export: bool = False) -> str:
+    """Shell lines that set each variable to exactly its value, whatever that holds."""
+    word = "export " if export else ""
+    return "".join(f"{word}{name}={shlex.quote(text)}\n" for name, text in values.items())
+
+
+def framed(script: str, nonce: str) -> str:
+    """The script between two marks, as one compound command.
+
+    A shell reads a compound command whole before it starts it: a connection that breaks while
+    the script is sent runs nothing, and no command can eat the rest of it from standard input.
+    """
+    return (
+        f"printf '\\n@@begin {nonce}\\n'\n(\n{script}\n) </dev/null\n"
+        f"printf '\\n@@end {nonce} %s\\n' \"$?\"\n"
+    )
+
+
+class Ssh:
+    """Connections to hosts, shared by all calls; a context manager that closes what it opened.
+
+    Raises CannotTell when there is no OpenSSH client here.
+    """
+
+    def __init__(self, settings: SshSettings) -> None:
+        self.settings = settings
+        if shutil.which("ssh") is None:
+            raise CannotTell(
+                "ssh", "ssh", "there is no OpenSSH client here", "install openssh-client"
+            )
+        # Sockets have paths of at most 107 bytes: a short folder, whatever TMPDIR says.
+        root = tempfile.gettempdir()
+        folder = tempfile.mkdtemp(prefix="rp-", dir=root if len(root) < 40 else "/tmp")  # noqa: S108
+        self._folder = Path(folder)
+        self._sockets: dict[Host, Path] = {}
+
+    def __enter__(self) -> Self:
+        """Nothing is opened before the first call."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close every connection and remove the sockets."""
+        live = [host for host, socket in self._sockets.items() if socket.exists()]
+        asyncio.run(self._close(live))
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def run(
+        self,
+        jobs: Sequence[Job],
+        limit: float,
+        on_answer: Callable[[Answer], None] | None = None,
+    ) -> list[Answer]:
+        """Run each job's script on its host, at most `limit` seconds each; answers in order.
+
+        At most `settings.parallel` run at once. A host that hangs is given up at its own limit
+        and delays no other. `on_answer` is called as answers come in.
+        """
+        return asyncio.run(self._run(jobs, limit, on_answer))
+
+    def command(self, host: Host) -> list[str]:
+        """The client's command line for `host`, without its trailing `sh -s`."""
+        socket = self._sockets.setdefault(host, self._folder / str(len(self._sockets)))
+        words = ["ssh"]
+        if self.settings.config:
+            words += ["-F", self.settings.config]
+        for option in (
+            *("BatchMode=yes", "StrictHostKeyChecking=yes", "LogLevel=ERROR"),
+            f"ConnectTimeout={self.settings.connect_timeout}",
+            *("ServerAliveInterval=5", "ServerAliveCountMax=3"),
+            *("ControlMaster=auto", "ControlPersist=60", f"ControlPath={socket}"),
+            *("RemoteCommand=none", "RequestTTY=no", "ClearAllForwardings=yes"),
+        ):
+            words += ["-o", option]
+        if host.port is not None:
+            words += ["-p", str(host.port)]
+        if host.user is not None:
+            words += ["-l", host.user]
+        return [*words, "--", host.name]
+
+    async def _run(
+        self, jobs: Sequence[Job], limit: float, on_answer: Callable[[Answer], None] | None
+    ) -> list[Answer]:
+        gate = asyncio.Semaphore(self.settings.parallel)
+
+        async def one(host: Host, script: str) -> Answer:
+            async with gate:
+                connected = self._sockets.get(host, self._folder / "none").exists
+                words = [*self.command(host), "sh", "-s"]
+                answer = await _call(host.name, words, script, limit, connected)
+            if on_answer is not None:
+                on_answer(answer)
+            return answer
+
+        return list(await asyncio.gather(*(one(host, script) for host, script in jobs)))
+
+    async def _close(self, hosts: Sequence[Host]) -> None:
+        async def one(host: Host) -> None:
+            words = ["ssh", "-O", "exit", "-o", f"ControlPath={self._sockets[host]}", "--", "x"]
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), 5)
+
+        await asyncio.gather(*(one(host) for host in hosts))
+
+
+def run_here(name: str, script: str, limit: float) -> Answer:
+    """Run the script on this machine, in the same frame, without SSH."""
+    return asyncio.run(_call(name, ["sh", "-s"], script, limit, lambda: True))
+
+
+async def _call(
+    name: str, words: Sequence[str], script: str, limit: float, connected: Callable[[], bool]
+) -> Answer:
+    nonce = secrets.token_hex(8)
+    with (
+        tempfile.TemporaryFile() as source,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        source.write(framed(script, nonce).encode())
+        source.seek(0)
+        began = time.time()
+        # Files, not pipes: a connection that stays open for later calls holds no pipe of ours.
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=source,
+            stdout=out,
+            stderr=err,
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
+        )
+        status: int | None = None
+        try:
+            status = await asyncio.wait_for(process.wait(), limit)
+        except TimeoutError:
+            pass
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        ended = time.time()
+        said = _text(err)
+        outcome, code, output = classify(_text(out), said, status, nonce, connected())
+    tail = "\n".join(said.strip().splitlines()[-_SAID_LINES:])
+    if status is None and outcome in (Outcome.HUNG, Outcome.UNREACHABLE):
+        tail = f"no answer within {limit:.0f} s" + (f": {tail}" if tail else "")
+    return Answer(name, outcome, code, output, tail, began, ended)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(_MOST_OUTPUT).decode(errors="replace").replace("\r\n", "\n")
