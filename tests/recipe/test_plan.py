@@ -1,0 +1,204 @@
+"""Parameter formulas against the real classes, and the plan's numbers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprise.errors import OperatorError
+from reprise.recipe.card import card_of
+from reprise.recipe.load import load
+from reprise.recipe.memory import (
+    GIB,
+    checkpoint_bytes,
+    host_bytes,
+    rollout_memory,
+    smallest_rollout_tp,
+    training_memory,
+)
+from reprise.recipe.model import Model, model_from_file
+from reprise.recipe.overrides import Line
+from reprise.recipe.plan import plan, setup_of
+
+# Tiny models of the three families, and the published ones by their own configs.
+TINY: dict[str, dict[str, Any]] = {
+    "hy_v3": {
+        "model_type": "hy_v3", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 16, "num_experts": 8, "num_experts_per_tok": 2, "num_shared_experts": 1,
+        "moe_intermediate_size": 32, "tie_word_embeddings": False,
+    },
+    "qwen3_moe": {
+        "model_type": "qwen3_moe", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 24, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 40,
+        "mlp_only_layers": [1], "tie_word_embeddings": False,
+    },
+    "qwen3": {
+        "model_type": "qwen3", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 24, "tie_word_embeddings": True,
+    },
+}  # fmt: skip
+COUNT = """
+import json, sys, torch
+from transformers import AutoConfig, AutoModelForCausalLM
+answers = {}
+for name, config in json.load(sys.stdin).items():
+    kind = config.pop("model_type")
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **config))
+    model.tie_weights()
+    answers[name] = sum(p.numel() for p in set(model.parameters()))
+print(json.dumps(answers))
+"""
+
+
+@pytest.mark.rehearsal
+def test_parameters_are_those_of_the_real_classes(root: Path, recipes: Path) -> None:
+    configs = dict(TINY)
+    for name in ("hy3", "qwen3-30b-a3b", "qwen3-8b"):
+        shape = card_of(recipes, name).model_shape()
+        assert shape is not None
+        configs[name] = shape.config
+    answer = subprocess.run(
+        [str(root / ".venv-rehearsal/bin/python"), "-c", COUNT],
+        input=json.dumps(configs), capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    real = json.loads(answer.stdout.splitlines()[-1])
+    ours = {}
+    for name, config in configs.items():
+        counts = Model(config, name).parameters()
+        assert counts is not None
+        ours[name] = counts.total
+    assert ours == real
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [
+        ("hy3", 295.03e9, 20.68e9),
+        ("qwen3-30b-a3b", 30.53e9, 3.35e9),
+        ("qwen3-8b", 8.19e9, 8.19e9),
+    ],
+)
+def test_published_sizes(recipes: Path, name: str, total: float, active: float) -> None:
+    shape = card_of(recipes, name).model_shape()
+    counts = shape.parameters() if shape is not None else None
+    assert counts is not None
+    assert counts.total == pytest.approx(total, rel=1e-3)
+    assert counts.active == pytest.approx(active, rel=1e-3)
+
+
+def test_an_unknown_family_is_not_guessed() -> None:
+    assert Model({"model_type": "new", "num_hidden_layers": 2}, "x").parameters() is None
+    assert Model({}, "x").experts is None
+    assert Model({"model_type": "llama"}, "x").experts == 0
+
+
+@pytest.mark.parametrize(("memory", "tp"), [(95.6, 16), (140.4, 8), (30, 32), (6, None)])
+def test_smallest_rollout_tp_of_hy3(root: Path, memory: float, tp: int | None) -> None:
+    assert smallest_rollout_tp(setup_of(load(root, "hy3")), memory) == tp
+
+
+def test_the_memory_rule_gives_the_smallest_tp(root: Path) -> None:
+    from reprise.recipe.check import check
+
+    key = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+    loaded = load(root, "hy3", [Line(f"{key}=8")])
+    report = check(loaded.composition, loaded.known, loaded.model, root / "recipes")
+    found = [f for f in report.errors() if f.rule == "memory/rollout"]
+    assert [f.fix for f in found] == [f"{key}=16"]
+    assert "TP 8" in found[0].message
+
+
+def test_terms_of_hy3(root: Path) -> None:
+    setup = setup_of(load(root, "hy3"))
+    training = training_memory(setup)
+    # The last stages: 5 sparse layers of 24 experts a rank, the head on the last one.
+    counts = setup.model.parameters() if setup.model is not None else None
+    assert counts is not None
+    experts = 5 * 24 * counts.expert
+    assert training.terms["weights"] > 2 * experts
+    assert training.terms["gradients"] == 2 * training.terms["weights"]
+    # Expert DP is 1: their optimizer state is not shared out; the rest is, over CP 8.
+    assert training.terms["optimizer"] > 12 * experts
+    assert training.total < 95.6 * GIB
+    rollout, tokens = rollout_memory(setup, 95.6)
+    assert rollout.total == pytest.approx(0.65 * 95.6 * GIB, rel=1e-6)
+    assert rollout.terms["weights"] == pytest.approx(2 * counts.total / 16, rel=0.02)
+    assert tokens > 10240
+    assert checkpoint_bytes(setup).total == 14 * counts.total
+    assert set(host_bytes(setup).terms) == {"actor weights", "optimizer", "reference weights"}
+
+
+@pytest.mark.parametrize(
+    ("override", "term", "changes"),
+    [
+        ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=15360", "activations kept", "less"),
+        ("actor_rollout_ref.model.use_fused_kernels=False", "total", "more"),
+        ("++actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True",
+         "optimizer", "less"),
+        ("actor_rollout_ref.actor.megatron.expert_model_parallel_size=4", "weights", "more"),
+    ],
+)  # fmt: skip
+def test_each_advice_moves_its_term(root: Path, override: str, term: str, changes: str) -> None:
+    before = plan(load(root, "hy3")).data["training"][term]
+    after = plan(load(root, "hy3", [Line(override)])).data["training"][term]
+    assert after < before if changes == "less" else after > before
+
+
+def test_offload_decides_what_the_host_holds(root: Path) -> None:
+    node = "actor_rollout_ref.actor.megatron"
+    lines = [Line(f"{node}.{what}_offload=False") for what in ("param", "optimizer")]
+    data = plan(load(root, "hy3", lines)).data
+    assert data["host"] == {"total": 0.0}
+    assert "actor weights (not offloaded)" in data["rollout"]
+
+
+def test_what_does_not_fit_is_said_with_the_advice_in_order(root: Path) -> None:
+    report = plan(load(root, "hy3"), gpu_memory=40)
+    found = {f.rule: f.fix for f in report.errors()}
+    assert set(found) == {"plan/training", "plan/rollout"}
+    parts = ["ppo_max_token_len_per_gpu", "ppo_micro_batch_size_per_gpu", "log_prob_max_token_len",
+             "context_parallel_size"]  # fmt: skip
+    places = [found["plan/training"].index(part) for part in parts]
+    assert places == sorted(places)
+    assert report.exit_code == 1
+
+
+def test_disk_and_time(root: Path) -> None:
+    data = plan(load(root, "hy3"), throughput=100.0).data
+    assert data["disk"]["checkpoint_tb"] == pytest.approx(4.13, abs=0.01)
+    assert (data["disk"]["written"], data["disk"]["kept"]) == (10, 2)
+    assert data["disk"]["all_tb"] == pytest.approx(41.3, abs=0.1)
+    # 20,971,520 tokens at 100 a second and GPU.
+    assert data["time"]["gpu_hours_step"] == pytest.approx(20_971_520 / 100 / 3600, abs=0.01)
+    assert data["time"]["gpu_hours_run"] == pytest.approx(20_971_520 / 100 / 3600 * 189, rel=1e-3)
+    without = plan(load(root, "hy3"))
+    assert "gpu_hours_step" not in without.data["time"]
+    assert any(f.rule == "plan/time" for f in without.findings)
+
+
+def test_fsdp_terms(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TINY["hy_v3"]))
+    from reprise.recipe.load import Inputs
+
+    loaded = load(root, "rehearsal", [], Inputs(model_config=tmp_path))
+    data = plan(loaded, gpu_memory=8).data
+    counts = model_from_file(tmp_path).parameters()
+    assert counts is not None
+    assert data["parameters"]["total"] == counts.total
+    assert data["training"]["optimizer"] == round(8 * counts.total / GIB, 2)
+
+
+def test_a_model_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(OperatorError):
+        model_from_file(tmp_path)
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(OperatorError, match="JSON object"):
+        model_from_file(tmp_path)

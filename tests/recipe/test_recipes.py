@@ -1,0 +1,236 @@
+"""The recipes of the project: they compose, they pass, they share, and nothing is said twice."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from reprise.errors import CannotTell, OperatorError
+from reprise.findings import Report, Verdict
+from reprise.recipe.card import card_of, recipe_names
+from reprise.recipe.check import check
+from reprise.recipe.load import Loaded, load
+from reprise.recipe.overrides import Line
+from reprise.recipe.rules.engine import HY3_SETTINGS
+from reprise.recipe.show import command_line, differences, without_secrets
+from reprise.recipe.verltree import find_tree, tree_at
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ["hy3", "qwen3-30b-a3b", "qwen3-8b"]
+ALGORITHMS = sorted(path.stem for path in (ROOT / "recipes/algorithms").glob("*.yaml"))
+
+
+def checked(name: str, *overrides: str) -> tuple[Report, Loaded]:
+    loaded = load(ROOT, name, [Line(text) for text in overrides])
+    return check(loaded.composition, loaded.known, loaded.model, ROOT / "recipes"), loaded
+
+
+def problems(report: Report) -> list[str]:
+    return [f"{f.rule} {f.where}: {f.message}" for f in report.errors()]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_recipe_passes(name: str) -> None:
+    report, loaded = checked(name)
+    assert problems(report) == []
+    assert report.verdict is Verdict.OK, [c.rule for c in report.checks if c.state != "passed"]
+    assert loaded.composition.faults == []
+
+
+def test_the_musa_recipes_are_composed_with_the_release_that_the_plug_in_names() -> None:
+    assert load(ROOT, "qwen3-8b").tree.version == "0.9.1"
+    assert load(ROOT, "hy3").tree.version in ("0.9.0", "0.9.0.dev")
+
+
+@pytest.mark.parametrize(
+    ("override", "loggers"),
+    [
+        ("common/tracker=wandb", ["console", "file", "tensorboard", "wandb"]),
+        ("common/tracker=swanlab", ["console", "file", "tensorboard", "swanlab"]),
+        ("common/tracker=none", ["console", "file", "tensorboard"]),
+    ],
+)
+def test_trackers_are_one_option_and_offline(override: str, loggers: list[str]) -> None:
+    report, loaded = checked("hy3", override)
+    assert problems(report) == []
+    assert loaded.composition.values["trainer"]["logger"] == loggers
+    for name in ("wandb", "swanlab"):
+        variable = loaded.known.environment.get(f"{name.upper()}_MODE")
+        assert variable == ("offline" if name in loggers else None)
+
+
+def test_both_variants_of_hy3() -> None:
+    _, published = checked("hy3")
+    report, documented = checked("hy3", "hy3/variant=as_documented")
+    assert problems(report) == []
+    assert published.composition.values["reward"]["reward_manager"]["name"] == "naive"
+    reward = documented.composition.values["reward"]
+    assert reward["reward_manager"]["name"] == "dapo"
+    assert reward["reward_kwargs"]["overlong_buffer_cfg"]["len"] == 4096
+    assert reward["reward_kwargs"]["max_resp_len"] == 8192
+
+
+def test_the_nine_settings_stand_in_one_group() -> None:
+    text = (ROOT / "recipes/hy3/required.yaml").read_text()
+    leaves = [key.rsplit(".", 1)[-1] for key in HY3_SETTINGS]
+    assert len(leaves) == 9
+    assert all(re.search(rf"^ +{leaf}:", text, re.MULTILINE) for leaf in set(leaves))
+    others = [
+        path
+        for path in (ROOT / "recipes").rglob("*.yaml")
+        if path.name != "required.yaml" and "moe_router_enable_expert_bias" in path.read_text()
+    ]
+    assert others == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_algorithms_compose_or_are_refused_with_a_reason(name: str, algorithm: str) -> None:
+    report, loaded = checked(name, f"algorithms={algorithm}")
+    found = problems(report)
+    if algorithm == "dapo_filtered":
+        trainer = loaded.tree.package / "trainer/ppo/v1"
+        reads = any("filter_groups" in path.read_text() for path in trainer.glob("*.py"))
+        assert (found == []) is reads
+        assert reads or found[0].startswith("algorithm/filter-groups")
+    else:
+        assert found == []
+
+
+def test_an_algorithm_wins_over_the_shared_loss() -> None:
+    _, loaded = checked("hy3", "algorithms=gspo")
+    actor = loaded.composition.values["actor_rollout_ref"]["actor"]
+    assert (actor["clip_ratio_low"], actor["clip_ratio_high"]) == (3e-4, 4e-4)
+    assert actor["policy_loss"]["loss_mode"] == "gspo"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        (("common/placement=colocated_async",), []),
+        (("common/placement=separate",), ["trainer/mode", "trainer/mode"]),
+        (
+            (
+                "common/placement=separate",
+                "trainer.nnodes=16",
+                "actor_rollout_ref.rollout.nnodes=8",
+                "data.train_batch_size=512",
+            ),
+            [],
+        ),
+    ],
+)
+def test_placements(overrides: tuple[str, ...], wanted: list[str]) -> None:
+    report, _ = checked("hy3", *overrides)
+    assert [f.rule for f in report.errors()] == wanted
+
+
+@pytest.mark.parametrize("option", ["careful", "all", "eager"])
+def test_sglang_switches(option: str) -> None:
+    report, loaded = checked("qwen3-30b-a3b", f"common/sglang={option}")
+    assert problems(report) == []
+    rollout = loaded.composition.values["actor_rollout_ref"]["rollout"]
+    switches = rollout["engine_kwargs"]["sglang"]
+    assert switches["attention_backend"] == "fa3"
+    assert switches["disable_radix_cache"] is (option != "all")
+    assert rollout["enforce_eager"] is (option == "eager")
+
+
+def leaves(node: object, prefix: str = "") -> dict[str, object]:
+    if not isinstance(node, dict):
+        return {prefix: node}
+    found: dict[str, object] = {}
+    for key, value in node.items():
+        found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_value_is_written_twice(name: str) -> None:
+    # A recipe repeats no key that one of its shared groups has already set to the same value.
+    loaded = load(ROOT, name)
+    seen: dict[str, tuple[str, object]] = {}
+    twice = []
+    for file, _ in loaded.composition.files:
+        path = ROOT / "recipes" / f"{file}.yaml"
+        if not path.is_file():
+            continue
+        content = yaml.safe_load(path.read_text())
+        for dropped in ("defaults", "hydra"):
+            content.pop(dropped, None)
+        for key, value in leaves(content).items():
+            # The nine settings of Hy3 stand together in one group, whatever else holds them.
+            if key in seen and seen[key][1] == value and "required" not in file + seen[key][0]:
+                twice.append(f"{key}: {seen[key][0]} and {file}")
+            seen[key] = (file, value)
+    assert twice == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_path_of_a_site_stands_in_a_recipe(name: str) -> None:
+    loaded = load(ROOT, name)
+    texts = [str(value) for value in leaves(loaded.composition.values).values()]
+    absolute = [text for text in texts if text.startswith("/") and not text.startswith("/<")]
+    assert [text for text in absolute if not text.startswith("/tmp/ray")] == []
+
+
+def test_cards() -> None:
+    assert set(MODELS) <= set(recipe_names(ROOT / "recipes"))
+    for name in MODELS:
+        card = card_of(ROOT / "recipes", name)
+        assert card.status == "checked statically"
+        assert card.train == "dapo-math-17k"
+    with pytest.raises(OperatorError, match="there are: "):
+        card_of(ROOT / "recipes", "none")
+
+
+def test_a_damaged_card(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text("")
+    assert card_of(tmp_path, "x").status == "not run"
+    for text, part in (("a = ", "mend the TOML"), ("title = 3", "mend the card")):
+        (folder / "card.toml").write_text(text)
+        with pytest.raises(OperatorError) as caught:
+            card_of(tmp_path, "x")
+        assert caught.value.fix == part
+
+
+def test_show_masks_credentials_and_names_the_origin() -> None:
+    from reprise.recipe.origin import Origins
+
+    lines = [Line("data.train_batch_size=64"), Line("+trainer.hub_token=hf_0123456789abcdef")]
+    loaded = load(ROOT, "hy3", lines)
+    rows = {row["key"]: row for row in differences(loaded, Origins(loaded.composition, None))}
+    assert rows["data.train_batch_size"]["where"].startswith("command line")
+    assert "hf_0123" not in str(without_secrets(loaded.composition.values))
+    text = command_line("hy3", loaded.composition.lines)
+    assert "hf_0123" not in text
+    assert text.startswith("python3 -m verl.trainer.main_ppo --config-name hy3/recipe ")
+    assert "data.train_batch_size=64" in text
+
+
+def test_trees_of_verl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OperatorError, match="ppo_trainer"):
+        find_tree(tmp_path, "verl", "0.9.1", tmp_path)
+    with pytest.raises(CannotTell, match="with its hashes"):
+        find_tree(tmp_path, "verl", "0.9.1")
+    # A line whose hash is not that of the wheel is refused, and leaves nothing behind.
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements/x.txt").write_text(f"verl==0.9.1 \\\n    --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(CannotTell, match="could not be fetched"):
+        find_tree(tmp_path, "verl", "0.9.1")
+    assert list((tmp_path / ".cache").iterdir()) == []
+    # A checkout at another commit than the locked one is passed over.
+    package = tmp_path / "third_party/verl/verl/trainer/config"
+    package.mkdir(parents=True)
+    (package / "ppo_trainer.yaml").write_text("a: 1\n")
+    found = find_tree(tmp_path, "verl", "0.9.1")
+    assert found.origin == "third_party/verl"
+    assert found.version == "unknown"
+    with pytest.raises(CannotTell):
+        find_tree(tmp_path, "verl", "0.9.1", commit="0" * 40)
+    assert tree_at(tmp_path, "nothing") is None
