@@ -4,7 +4,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-VARIABLES := MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE
+VARIABLES := MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -58,6 +58,24 @@ show: ## What a recipe sets beyond verl's defaults, and its command [MODEL=hy3] 
 plan: ## Memory, disk and time that a recipe needs [MODEL=hy3] [ALGO=rloo]
 	@$(OPERATOR)
 	@$(REPRISE) recipe plan $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"
+
+##@ Data and models
+.PHONY: data data-check model model-check
+data: ## Locked data files into DATA_DIR, hashed and checked [MIRROR=url] [FROM=file or folder]
+	@$(OPERATOR)
+	@$(REPRISE) data fetch $${MIRROR:+--mirror "$$MIRROR"} $${FROM:+--from "$$FROM"}
+
+data-check: ## A recipe's data files against its sizes and limits [MODEL=hy3]
+	@$(OPERATOR)
+	@$(REPRISE) data check --model "$${MODEL:-hy3}"
+
+model: ## A locked model's weights, each file checked: MODEL=hy3 FOLDER=dir [MIRROR=url] [FROM=dir]
+	@$(OPERATOR)
+	@$(REPRISE) model fetch $${MIRROR:+--mirror "$$MIRROR"} $${FROM:+--from "$$FROM"} -- "$${MODEL:-hy3}" "$${FOLDER:?name the folder: FOLDER=...}"
+
+model-check: ## Index, every shard's header and the config of a weights folder: FOLDER=dir
+	@$(OPERATOR)
+	@$(REPRISE) model check -- "$${FOLDER:?name the folder: FOLDER=...}"
 
 ##@ Cluster
 .PHONY: hosts
