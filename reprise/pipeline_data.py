@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,8 +190,9 @@ def _checked(
     settings = settings_of(project, request.model, request.overrides, say)
     train, val = list(request.train), list(request.val)
     if not train and not val:
-        train = existing(settings.train_files, data_dir(project))
-        val = existing(settings.val_files, data_dir(project))
+        folder = _recipe_data(project, request.model)
+        train = existing(_own("train") or _filled(settings.train_files, folder), folder)
+        val = existing(_own("val") or _filled(settings.val_files, folder), folder)
     if not train and not val:
         raise OperatorError(
             "data-file",
@@ -209,6 +211,33 @@ def _checked(
     if isinstance(inputs.router, Router):
         report.data["router"] = str(inputs.router.source)
     return report, first + second, settings
+
+
+_INSTEAD = {"train": "TRAIN_FILES", "val": "VAL_FILES"}
+
+
+def _own(role: str) -> list[str]:
+    """The operator's files for "train" or "val" (TRAIN_FILES, VAL_FILES: commas between them)."""
+    return [part for part in os.environ.get(_INSTEAD[role], "").split(",") if part]
+
+
+def _recipe_data(project: Project, model: str | None) -> Path:
+    """Where a recipe's data lie: the rehearsal's are made, all others are in DATA_DIR."""
+    return project.cache / "toy-data" if model == "rehearsal" else data_dir(project)
+
+
+def _filled(files: Sequence[str], folder: Path) -> list[str]:
+    """A composed recipe's files with the folder that a run gets as REPRISE_DATA_DIR.
+
+    Raises OperatorError when a file depends on another variable that is not set.
+    """
+    found = [name.replace("/<REPRISE_DATA_DIR>", str(folder)) for name in files]
+    for name in found:
+        unset = re.search(r"/<([A-Za-z_][A-Za-z0-9_]*)>", name)
+        if unset:
+            message = f"the recipe names its file by ${unset[1]}, which is not set"
+            raise OperatorError("data-file", name, message, f"export {unset[1]}=...")
+    return found
 
 
 def _wanted(project: Project, name: str, entry: Data) -> Wanted:
@@ -235,9 +264,6 @@ def _roles(project: Project) -> dict[str, str]:
     return roles
 
 
-_INSTEAD = {"train": "TRAIN_FILES", "val": "VAL_FILES"}
-
-
 def fetch_data(
     project: Project,
     request: FetchRequest,
@@ -253,7 +279,7 @@ def fetch_data(
     lock = read_lock(project.lock)
     roles = _roles(project)
     names = [resolve_name(lock, name).partition(".")[2] for name in request.names]
-    instead = {} if names else {role: os.environ.get(_INSTEAD[role]) for role in ("train", "val")}
+    instead = {} if names else {role: _own(role) for role in _INSTEAD}
     fresh: dict[str, list[Path]] = {"train": [], "val": []}
     report.data["files"] = []
     for name in names or list(lock.data):
@@ -265,8 +291,8 @@ def fetch_data(
             report.failed("data-fetch", name, "is no data entry", "reprise data fetch NAME")
             continue
         _fetch_one(report, project, (name, lock.data[name]), request, fresh[role], progress)
-    for role, text in instead.items():
-        fresh[role].extend(Path(part) for part in (text or "").split(",") if part)
+    for role, files in instead.items():
+        fresh[role].extend(map(Path, files))
     if request.check and (fresh["train"] or fresh["val"]):
         told = CheckRequest(tuple(fresh["train"]), tuple(fresh["val"]))
         checked = check_data(project, told, progress, say)

@@ -155,6 +155,30 @@ def test_check_takes_files_and_settings_from_overrides(site: Site, tmp_path: Pat
     assert told["router"].startswith(str(site.root))
 
 
+def test_check_of_a_recipe_takes_the_files_that_its_run_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The project's own Hy3 recipe on files of its names, of another shape."""
+    for name in ("TRAIN_FILES", "VAL_FILES", "REPRISE_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(ROOT)
+    for name, count in (("DAPO-Math-17k/dapo-math-17k", 300), ("AIME-2024/aime-2024", 3)):
+        (tmp_path / name).parent.mkdir()
+        rows = [row(f"{name} {i}", str(i)) for i in range(count)]
+        write_parquet(tmp_path / f"{name}.parquet", rows)
+    arguments = ["data", "check", "--model", "hy3", "--json"]
+    answer = CliRunner().invoke(app, arguments, env={"DATA_DIR": str(tmp_path)})
+    told = json.loads(answer.stdout)
+    messages = " ".join(item["message"] for item in told["findings"])
+    assert "2 steps/epoch (floor(300 / 128))" in messages
+    assert "1 samples a problem" in messages
+    assert answer.exit_code == 0, told["findings"]
+    own = write_parquet(tmp_path / "own.parquet", [row(f"own {i}") for i in range(5)])
+    environment = {"DATA_DIR": str(tmp_path), "TRAIN_FILES": str(own)}
+    told = json.loads(CliRunner().invoke(app, arguments, env=environment).stdout)
+    assert any("0 steps per epoch" in item["message"] for item in told["findings"])
+
+
 def test_check_without_files_says_what_to_type(site: Site) -> None:
     code, told = site.json("data", "check")
     assert code == 1 and "reprise data check FILE" in told["findings"][0]["fix"]
