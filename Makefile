@@ -78,10 +78,14 @@ model-check: ## Index, every shard's header and the config of a weights folder: 
 	@$(REPRISE) model check -- "$${FOLDER:?name the folder: FOLDER=...}"
 
 ##@ Cluster
-.PHONY: hosts
+.PHONY: hosts doctor
 hosts: ## Read a hostfile and print its hosts: HOSTFILE=file
 	@$(OPERATOR)
 	@$(REPRISE) hosts -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
+
+doctor: ## Are the machines what training needs [HOSTFILE=file; else this machine] [MACHINE=h20|s5000|cpu]
+	@$(OPERATOR)
+	@$(REPRISE) doctor $${MACHINE:+--profile "$$MACHINE"} $${HOSTFILE:+-- "$$HOSTFILE"}
 
 ##@ Run
 .PHONY: reproduce baseline

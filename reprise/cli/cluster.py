@@ -1,4 +1,4 @@
-"""`reprise hosts`."""
+"""`reprise hosts` and `reprise doctor`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Annotated
 import typer
 
 from reprise.cli.render import JsonFlag, finish, guard
+from reprise.cluster.doctor import diagnose
 from reprise.cluster.hostfile import DEFAULT_SLOTS, read_hostfile
+from reprise.cluster.marks import Marks
+from reprise.findings import Severity
+from reprise.pipeline_cluster import Selection, look_at, select
+from reprise.project import find_project
 
 __all__ = ["register"]
 
@@ -16,12 +21,16 @@ HostfileArgument = Annotated[Path, typer.Argument(help="Hosts, one a line; the f
 IncludeOption = Annotated[
     list[str] | None, typer.Option(help="Only these hosts: node01,node[03-07].")
 ]
+ProfileOption = Annotated[
+    str | None, typer.Option(help="h20, s5000 or cpu; default: the site file's.")
+]
 ExcludeOption = Annotated[list[str] | None, typer.Option(help="Without these hosts.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     app.command()(hosts)
+    app.command()(doctor)
 
 
 @guard("hosts")
@@ -47,3 +56,37 @@ def hosts(
             typer.echo(" ".join(words) + ("  # head" if host is found.head else ""))
         typer.echo(f"{len(found.hosts)} hosts, {found.slots} slots")
     finish(report, as_json)
+
+
+@guard("doctor")
+def doctor(
+    hostfile: Annotated[
+        Path | None, typer.Argument(help="Hosts to look at; default: this machine alone.")
+    ] = None,
+    profile: ProfileOption = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Look at every host at once: is it what training needs, and like the others.
+
+    Nothing is changed on the hosts, and nothing that runs there is disturbed. Exit code 0: fine;
+    1: something is wrong; 2: something could not be found out.
+    """
+    read, selection = select(hostfile, profile, include or (), exclude or ())
+    if selection is None:
+        finish(read, as_json)
+    report, marks = diagnose(look_at(selection, find_project()))
+    report.findings = [*selection.notes.findings, *report.findings]
+    if not as_json:
+        _print_groups(selection, marks)
+    finish(report, as_json)
+
+
+def _print_groups(selection: Selection, marks: Marks) -> None:
+    """One line for all hosts of which there is nothing to tell, then the others."""
+    for names, told in marks.groups([host.name for host in selection.hosts]):
+        errors = sum(mark.severity is Severity.ERROR for mark in told)
+        words = [f"{mark.rule}" for mark in told]
+        said = f"{errors} errors, {len(told) - errors} warnings ({', '.join(dict.fromkeys(words))})"
+        typer.echo(f"{names}: {said if told else 'ok'}")

@@ -1,0 +1,136 @@
+"""What a host's probe printed, as facts that can be asked for; scripts/probe.sh prints them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Address", "Disk", "Facts", "parse_facts"]
+
+_ADDRESS = re.compile(r"^\d+:\s+(\S+?)(?:@\S+)?\s+inet6?\s+([0-9a-fA-F.:]+)(?:/(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An address of the host and the network card that holds it; `prefix` is the net's length."""
+
+    card: str
+    ip: str
+    prefix: int
+
+    @property
+    def local(self) -> bool:
+        """Whether no other host can use it (loopback or link-local)."""
+        address = ipaddress.ip_address(self.ip)
+        return address.is_loopback or address.is_link_local
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The file system of a path: bytes in all and free, writable, and whether the path exists."""
+
+    path: str
+    total: int
+    free: int
+    writable: bool
+    present: bool
+
+
+@dataclass(slots=True)
+class Facts:
+    """Facts of one host by key. A key that is in neither mapping was not asked for."""
+
+    host: str
+    values: Mapping[str, Sequence[str]]
+    blanks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    began: float = 0.0
+    ended: float = 0.0
+
+    def all(self, key: str) -> Sequence[str]:
+        """Every value of `key`, in order."""
+        return self.values.get(key, ())
+
+    def one(self, key: str) -> str | None:
+        """The first value of `key`."""
+        found = self.values.get(key)
+        return found[0] if found else None
+
+    def why(self, key: str) -> str | None:
+        """Why `key` could not be found out; None when it could, or was not asked for."""
+        found = self.blanks.get(key)
+        return found[0] if found else None
+
+    def pairs(self, key: str) -> dict[str, str]:
+        """Values of the form `NAME REST` as a mapping."""
+        return {value.partition(" ")[0]: value.partition(" ")[2] for value in self.all(key)}
+
+    @property
+    def complete(self) -> bool:
+        """Whether the probe came to its end."""
+        return self.one("complete") == "yes"
+
+    def addresses(self) -> list[Address]:
+        """Addresses of all cards."""
+        found = []
+        for value in self.all("address"):
+            if match := _ADDRESS.match(value):
+                full = 32 if "." in match[2] else 128
+                found.append(Address(match[1], match[2], int(match[3] or full)))
+        return found
+
+    def route_source(self) -> str | None:
+        """The address that this host's packets to the head carry: `src` of `ip route get`."""
+        match = re.search(r"\bsrc (\S+)", self.one("route") or "")
+        return match[1] if match else None
+
+    def disks(self) -> list[Disk]:
+        """The paths that were asked for."""
+        found = []
+        for value in self.all("disk"):
+            total, free, mode, there, path = value.split(" ", 4)
+            found.append(
+                Disk(path, int(total) * 1024, int(free) * 1024, mode == "w", there == "present")
+            )
+        return found
+
+    def shm(self) -> tuple[int, int] | None:
+        """Bytes of the shared memory file system, in all and free."""
+        parts = (self.one("shm") or "").split()
+        return (int(parts[0]) * 1024, int(parts[1]) * 1024) if len(parts) == 2 else None
+
+    def memory(self, key: str = "MemTotal") -> int | None:
+        """MemTotal or MemAvailable in bytes; a limit of the control group counts for the total."""
+        text = self.pairs("memory").get(f"{key}:", "").strip().split(" ")[0]
+        if not text.isdigit():
+            return None
+        limit = self.one("memory.limit") or ""
+        total = int(text) * 1024
+        return min(total, int(limit)) if key == "MemTotal" and limit.isdigit() else total
+
+    def limit(self, name: str) -> float | None:
+        """The soft limit `Max <name>` of a process; infinity for unlimited."""
+        for value in self.all("limit"):
+            if value.startswith(f"Max {name} "):
+                soft = value.removeprefix(f"Max {name} ").split()[0]
+                return float("inf") if soft == "unlimited" else float(soft)
+        return None
+
+    def environment(self) -> dict[str, str]:
+        """The variables that were asked for and are set; passwords in addresses are masked."""
+        return {name: text.strip() for name, text in self.pairs("env").items()}
+
+
+def parse_facts(host: str, output: str, began: float = 0.0, ended: float = 0.0) -> Facts:
+    """Facts from the probe's output; lines of no known form are dropped."""
+    values: dict[str, list[str]] = {}
+    blanks: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        kind, _, rest = line.partition(" ")
+        key, _, value = rest.partition(" ")
+        if kind == "=" and key:
+            values.setdefault(key, []).append(value)
+        elif kind == "?" and key:
+            blanks.setdefault(key, []).append(value)
+    return Facts(host, values, blanks, began, ended)

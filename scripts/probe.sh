@@ -1,0 +1,233 @@
+#!/bin/sh
+# Look at one machine and print what is there: read only, but for one file that `store_nonce` names.
+#
+# Printed: `= KEY VALUE` a fact, `? KEY REASON` a fact that could not be found out. Nothing here
+# decides what is right; reprise/cluster/facts.py reads it. Fed to `sh -s` behind assignments of
+# the variables in capitals; lists hold one entry a line (P_SHARED: NAME=PATH).
+# Every foreign command has a time limit: a driver that hangs must not hang the probe.
+set -u
+PATH=$PATH:/usr/sbin:/sbin:/usr/local/sbin
+LC_ALL=C
+export PATH LC_ALL
+
+: "${P_PYTHON=python3}" "${P_VERSIONS=}" "${P_HEAD=}" "${P_PORTS=}" "${P_PATHS=}" "${P_TREES=}"
+: "${P_SHARED=}" "${P_NONCE=}" "${P_STORE=}" "${P_MARK=}" "${P_ENGINE=docker}" "${P_IMAGE=}"
+: "${P_CONTAINER=}"
+
+fact() { printf '= %s %s\n' "$1" "$2"; }
+blank() { printf '? %s %s\n' "$1" "$2"; }
+has() { command -v "$1" >/dev/null 2>&1; }
+if has timeout; then limit() { timeout -k 1 "$@"; }; else limit() { shift; "$@"; }; fi
+
+# KEY SECONDS COMMAND...: each line of the command's output is one fact.
+lines() {
+    key=$1 seconds=$2
+    shift 2
+    if ! has "$1"; then blank "$key" "$1: command not found"; return; fi
+    text=$(limit "$seconds" "$@" 2>&1)
+    code=$?
+    case $code in
+        0) [ -z "$text" ] || printf '%s\n' "$text" | sed "s/^/= $key /" ;;
+        124 | 137) blank "$key" "$1 gave no answer within $seconds s" ;;
+        *) blank "$key" "$1 failed ($code): $(printf '%s' "$text" | tail -n 1)" ;;
+    esac
+}
+system() {
+    fact clock.begin "$(date +%s)"
+    fact hostname "$(uname -n)"
+    fact kernel "$(uname -sr)"
+    fact machine "$(uname -m)"
+    fact user "$(id -un)"
+    if [ -r /etc/os-release ]; then
+        fact os "$(sed -n 's/^PRETTY_NAME=//p' /etc/os-release | tr -d '"')"
+    else
+        blank os '/etc/os-release cannot be read'
+    fi
+    fact cpus "$(grep -c '^processor' /proc/cpuinfo)"
+    grep -E '^(MemTotal|MemAvailable):' /proc/meminfo | sed 's/^/= memory /'
+    [ ! -r /sys/fs/cgroup/memory.max ] || fact memory.limit "$(cat /sys/fs/cgroup/memory.max)"
+    grep -E '^Max (open files|processes|locked memory) ' /proc/self/limits | sed 's/^/= limit /'
+}
+
+network() {
+    lines address 5 ip -o addr show
+    lines hostname-i 5 hostname -I
+    [ -z "$P_HEAD" ] || lines route 5 ip -o route get "$P_HEAD"
+    for path in /sys/class/net/*; do
+        name=${path##*/}
+        state=$(cat "$path/operstate" 2>/dev/null)
+        speed=$(cat "$path/speed" 2>/dev/null)
+        fact card "$name ${state:-unknown} ${speed:--1}"
+    done
+    for port in /sys/class/infiniband/*/ports/*; do
+        [ -d "$port" ] || continue
+        device=${port#/sys/class/infiniband/}
+        fact rdma "${device%%/*} ${port##*/} $(cat "$port/state" 2>/dev/null | tr ' ' '_') $(cat "$port/rate" 2>/dev/null | tr ' ' '_') $(cat "$port/link_layer" 2>/dev/null)"
+        for gid in "$port"/gids/*; do
+            value=$(cat "$gid" 2>/dev/null) || continue
+            case $value in '' | 0000:0000:0000:0000:0000:0000:0000:0000) continue ;; esac
+            kind=$(cat "$port/gid_attrs/types/${gid##*/}" 2>/dev/null | tr -d ' ')
+            fact gid "${device%%/*} ${port##*/} ${gid##*/} $value ${kind:-unknown}"
+        done
+    done
+}
+
+listening() {
+    printf '%s\n' "$P_PORTS" | while read -r port; do
+        [ -n "$port" ] || continue
+        if has ss; then
+            limit 5 ss -Hltnp "sport = :$port" 2>/dev/null | sed 's/^/= listen /'
+        else
+            hex=$(printf ':%04X' "$port")
+            cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+                awk -v hex="$hex" -v port="$port" '$4 == "0A" && index($2, hex) { print "= listen LISTEN 0 0 *:" port " *:* uid=" $8 }'
+        fi
+    done
+    # Only what is needed of a command line: others' arguments may hold secrets.
+    if has ps; then
+        limit 5 ps -eo pid=,user:32=,lstart=,comm=,args= 2>/dev/null | awk '
+            $8 ~ /^(gcs_server|raylet)$/ {
+                session = ""
+                if (match($0, /session_[0-9_-]+/)) session = substr($0, RSTART, RLENGTH)
+                print "= ray " $1, $2, $3 "_" $4 "_" $5 "_" $6 "_" $7, $8, session
+            }'
+    else
+        blank ray 'ps: command not found'
+    fi
+    if [ -n "$P_MARK" ]; then
+        grep -lF "REPRISE_CLUSTER=$P_MARK" /proc/[0-9]*/environ 2>/dev/null | while read -r path; do
+            pid=${path#/proc/}
+            pid=${pid%/environ}
+            fact own "$pid $(cat "/proc/$pid/comm" 2>/dev/null)"
+        done
+    fi
+}
+
+space() {
+    # The nearest folder that exists stands for one that is still to be made.
+    printf '%s\n' "$P_PATHS" | while read -r path; do
+        [ -n "$path" ] || continue
+        place=$path
+        while [ ! -e "$place" ] && [ "$place" != / ]; do place=$(dirname "$place"); done
+        numbers=$(limit 5 df -Pk "$place" 2>/dev/null | awk 'NR == 2 { print $2, $4 }')
+        if [ -z "$numbers" ]; then blank "disk" "$path: df gave no answer"; continue; fi
+        [ -w "$place" ] && mode=w || mode=r
+        [ -e "$path" ] && there=present || there=missing
+        fact disk "$numbers $mode $there $path"
+    done
+    if [ -d /dev/shm ]; then
+        fact shm "$(df -Pk /dev/shm | awk 'NR == 2 { print $2, $4 }')"
+        for path in /dev/shm/plasma* /dev/shm/torch_* /dev/shm/nccl* /dev/shm/ray*; do
+            [ ! -e "$path" ] || fact shm.file "$path"
+        done
+    else
+        blank shm '/dev/shm is missing'
+    fi
+}
+
+settings() {
+    for name in http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY no_proxy NO_PROXY \
+        NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME MCCL_SOCKET_IFNAME TP_SOCKET_IFNAME NCCL_IB_HCA \
+        MCCL_IB_HCA NCCL_IB_GID_INDEX MCCL_IB_GID_INDEX NCCL_IB_DISABLE RAY_ADDRESS TMPDIR \
+        CUDA_VISIBLE_DEVICES MUSA_VISIBLE_DEVICES LD_LIBRARY_PATH; do
+        eval "value=\${$name-}"
+        # A proxy's address may hold a password.
+        [ -z "$value" ] || printf '%s\n' "$value" | tr '\n' ' ' | sed "s#//[^/@ ]*@#//***@#g; s/^/= env $name /; s/\$/\n/"
+    done
+}
+
+nvidia() {
+    has nvidia-smi || { blank gpu.nvidia 'nvidia-smi: command not found'; return; }
+    lines gpu.nvidia 5 nvidia-smi --query-gpu=index,name,memory.total,memory.used,driver_version,pci.bus_id,uuid --format=csv,noheader,nounits
+    [ "$code" = 0 ] || return
+    lines gpu.app 3 nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader,nounits
+    lines gpu.remapped 3 nvidia-smi --query-remapped-rows=gpu_bus_id,remapped_rows.uncorrectable,remapped_rows.pending,remapped_rows.failure --format=csv,noheader
+    if has systemctl; then
+        fact fabricmanager "$(limit 5 systemctl is-active nvidia-fabricmanager 2>&1 | head -n 1)"
+    else
+        blank fabricmanager 'systemctl: command not found'
+    fi
+    if grep -qE '^(nvidia_peermem|nv_peer_mem) ' /proc/modules; then fact peermem yes; else fact peermem no; fi
+    # Without this the kernel's log of a machine that anybody may not read would look empty.
+    if log=$(limit 5 dmesg 2>/dev/null); then
+        fact xid.read yes
+        printf '%s\n' "$log" | grep 'NVRM: Xid' | tail -n 20 | sed 's/^/= xid /'
+    else
+        blank xid.read 'the kernel log cannot be read (dmesg)'
+    fi
+}
+
+moore() {
+    has mthreads-gmi || { blank gpu.mthreads 'mthreads-gmi: command not found'; return; }
+    lines gpu.mthreads 5 mthreads-gmi
+}
+
+owners() {
+    # Who runs the processes that hold cards: pids come from the tables above.
+    sed -n 's/^= gpu\.app [^,]*, *\([0-9]*\),.*/\1/p; s/^= gpu\.mthreads  *[0-9][0-9]*  *\([0-9][0-9]*\)  .*[0-9]MiB *$/\1/p' |
+        sort -u | while read -r pid; do
+        fact owner "$pid $(limit 2 ps -o user:32= -p "$pid" 2>/dev/null || echo unknown)"
+    done
+}
+
+versions() {
+    set -- "$P_PYTHON" -I -
+    if [ -n "$P_IMAGE" ]; then
+        if ! has "$P_ENGINE"; then blank image "$P_ENGINE: command not found"; return; fi
+        lines image 4 "$P_ENGINE" image inspect --format '{{.Id}} {{json .RepoDigests}}' "$P_IMAGE"
+        lines engine 4 "$P_ENGINE" info --format '{{json .Runtimes}}'
+        if [ -z "$P_CONTAINER" ]; then blank package 'the container is not started'; return; fi
+        set -- "$P_ENGINE" exec -i "$P_CONTAINER" "$@"
+    elif ! has "$P_PYTHON"; then
+        blank package "$P_PYTHON: command not found"
+        return
+    fi
+    if asked=$(printf '%s' "$P_VERSIONS" | limit 5 "$@" 2>&1); then
+        printf '%s\n' "$asked" | sed 's/^/= package /'
+    else
+        blank package "$P_PYTHON: $(printf '%s' "$asked" | tail -n 1)"
+    fi
+}
+
+checkouts() {
+    printf '%s\n' "$P_TREES" | while read -r path; do
+        [ -n "$path" ] || continue
+        if ! has git; then blank tree "$path git: command not found"; continue; fi
+        commit=$(limit 5 git -c safe.directory="$path" -C "$path" rev-parse --verify HEAD 2>&1) ||
+            { blank tree "$path $(printf '%s' "$commit" | tail -n 1)"; continue; }
+        fact tree "$commit $path"
+    done
+}
+
+shares() {
+    printf '%s\n' "$P_SHARED" | while IFS='=' read -r name path; do
+        [ -n "$name" ] || continue
+        if [ ! -d "$path" ]; then fact share "$name missing"; continue; fi
+        if [ "$P_STORE" = yes ]; then
+            if (printf '%s\n' "$P_NONCE" >"$path/.reprise-$P_NONCE") 2>/dev/null; then
+                fact share "$name written"
+            else
+                blank share "$name cannot be written"
+            fi
+        fi
+        [ -r "$path/config.json" ] && has sha256sum && fact share.config "$name $(sha256sum <"$path/config.json" | cut -c1-64)"
+    done
+    awk '$3 ~ /^(nfs|nfs4|lustre|gpfs|beegfs|ceph|fuse\..*|9p|cifs|wekafs|virtiofs)$/ { print "= mount " $2 " " $3 }' /proc/mounts
+}
+
+scratch=$(
+    nvidia
+    moore
+)
+system
+network
+listening
+space
+settings
+[ -z "$scratch" ] || printf '%s\n' "$scratch" | grep '^[=?] '
+printf '%s\n' "$scratch" | owners
+versions
+checkouts
+shares
+fact clock.end "$(date +%s)"
+fact complete yes
