@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,21 @@ class _Loader:
         return list(self.loader.repository.get_group_options(group))
 
 
+@lru_cache(maxsize=4)
+def _loader(recipes: Path | None, tree: VerlTree) -> _Loader:
+    """One loader for each pair of folders: reading the YAML files is what takes the time."""
+    return _Loader(recipes, tree)
+
+
+@lru_cache(maxsize=8)
+def _base(loader: _Loader, engine: str) -> dict[str, Any]:
+    """verl's own default config for an engine, resolved. Not to be changed by the caller."""
+    config = loader.load("ppo_trainer", [f"model_engine={engine}"])
+    with open_dict(config):
+        config.pop("hydra", None)
+    return _resolved(config, [])
+
+
 def compose(
     name: str, tree: VerlTree, lines: Sequence[Line] = (), recipes: Path | None = None
 ) -> Composition:
@@ -114,7 +130,7 @@ def compose(
     (`ppo_trainer`). Lines that Hydra would refuse are left out of the config and become faults.
     Raises OperatorError when the config itself cannot be composed.
     """
-    loader = _Loader(recipes, tree)
+    loader = _loader(recipes, tree)
     faults: list[Fault] = []
     parsed: list[tuple[Line, Override]] = []
     for line in lines:
@@ -143,11 +159,7 @@ def compose(
     kept.sort(key=lambda line: order[id(line)])
     unset: list[str] = []
     resolved = _resolved(config, unset)
-    engine = choices.get("model_engine", "dp")
-    base_config = loader.load("ppo_trainer", [f"model_engine={engine}"])
-    with open_dict(base_config):
-        base_config.pop("hydra", None)
-    base = _resolved(base_config, [])
+    base = _base(loader, choices.get("model_engine", "dp"))
     return Composition(name, tree, config, resolved, base, kept, faults, choices, unset, files)
 
 
