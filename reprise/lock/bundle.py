@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from packaging.markers import Marker
+from packaging.utils import canonicalize_name
 
 from reprise.errors import OperatorError
 from reprise.files import sha256_file
@@ -19,6 +21,7 @@ from reprise.lock.engine import find_engine, inspect_image
 from reprise.lock.git import GitError, git
 from reprise.lock.model import Data, Environment, Image, Lock, Machine, Package, Tree
 from reprise.lock.read import machine_hash, read_lock, resolve_name
+from reprise.lock.requirements import Pin, read_pins
 from reprise.lock.resolve import find_pip
 
 __all__ = ["OnStep", "create", "part_name"]
@@ -162,46 +165,54 @@ def _tree(staging: _Staging, name: str, tree: Tree) -> None:
 
 
 def _environment(staging: _Staging, name: str, environment: Environment) -> None:
-    files = [environment.requirements]
-    wheels = _download(staging, name, ["-r", environment.requirements])
+    wheels = _download(staging, name, read_pins(staging.root / environment.requirements))
     # Where pip took a build of torch for CUDA, what that build asks for must come along.
     if any(file.startswith("torch-") and "+cpu" not in file for file in wheels):
-        files += environment.extra
         for extra in environment.extra:
-            _download(staging, name, ["-r", extra])
+            _download(staging, name, read_pins(staging.root / extra))
 
 
 def _package(staging: _Staging, package: Package) -> None:
-    file = staging.folder / f"{package.name}.txt"
-    hashes = " ".join(f"--hash=sha256:{value}" for value in package.sha256)
-    file.write_text(f"{package.name}=={package.version} {hashes}\n")
-    _download(staging, package.name, ["-r", str(file.absolute())])
+    name = canonicalize_name(package.name)
+    _download(staging, package.name, [Pin(name, package.version, "", package.sha256)])
 
 
-def _download(staging: _Staging, name: str, arguments: Sequence[str]) -> set[str]:
-    """Let pip bring the named files, each checked against its hash; gives their names."""
+def _download(staging: _Staging, name: str, pins: Sequence[Pin]) -> set[str]:
+    """Let pip bring the files of `pins`, each checked against its hash; gives their names.
+
+    What an earlier run brought is not fetched again. Pins whose marker does not hold for this
+    Python are left out: a bundle serves machines with the Python that made it.
+    """
     staging.on_step(f"{name}: wheels", 0, None)
-    wheels = staging.folder / "wheels"
+    wheels, new = staging.folder / "wheels", staging.folder / "new"
     wheels.mkdir(exist_ok=True)
-    cache = staging.folder / "new"
-    cache.mkdir(exist_ok=True)
+    new.mkdir(exist_ok=True)
+    have = {sha256_file(file): file for file in wheels.iterdir()}
+    wanted = [pin for pin in pins if not pin.marker or Marker(pin.marker).evaluate()]
+    lacking = [pin for pin in wanted if not any(value in have for value in pin.sha256)]
+    if lacking:
+        _pip_download(staging, name, lacking, new)
+    for file in new.iterdir():
+        file.replace(wheels / file.name)
+        have[sha256_file(wheels / file.name)] = wheels / file.name
+    found = {have[value].name for pin in wanted for value in pin.sha256 if value in have}
+    staging.files |= {f"wheels/{file}": wheels / file for file in sorted(found)}
+    return found
+
+
+def _pip_download(staging: _Staging, name: str, pins: Sequence[Pin], into: Path) -> None:
+    file = staging.folder / f"{name}.txt"
+    lines = (" ".join((f"{p.name}=={p.version}", *(f"--hash=sha256:{h}" for h in p.sha256)))
+             for p in pins)  # fmt: skip
+    file.write_text("".join(f"{line}\n" for line in lines))
     command = [*find_pip(), "download", "-q", "--no-deps", "--require-hashes", "--no-input"]
-    command += ["--find-links", str(wheels.absolute()), "-d", str(cache.absolute()), *arguments]
-    variables = os.environ | {"PIP_PREFER_BINARY": "1"}
-    done = subprocess.run(
-        command, cwd=staging.root, env=variables, capture_output=True, text=True, check=False
-    )
+    command += ["--prefer-binary", "-d", str(into.absolute()), "-r", str(file.absolute())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         message = (said or done.stderr.strip().splitlines() or ["pip failed"])[-1]
         fix = "check the network and pip's settings, then repeat: what is there already is kept"
         raise OperatorError("bundle-wheels", name, message, fix)
-    names = set[str]()
-    for file in sorted(cache.iterdir()):
-        names.add(file.name)
-        file.replace(wheels / file.name)
-        staging.files[f"wheels/{file.name}"] = wheels / file.name
-    return names
 
 
 def _data(staging: _Staging, name: str, data: Data) -> None:
