@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import signal
+import sys
 from typing import NoReturn
 
 import typer
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    name="reprise",
-    help="From pinned commits to a judged training curve.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
 _GROUPS = ("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "reproduce", "curves")
 
 
-@app.callback()
 def _root() -> None:
     """From pinned commits to a judged training curve."""
 
 
-for _group in _GROUPS:
-    importlib.import_module(f"reprise.cli.{_group}").register(app)
+@functools.cache
+def _build(groups: tuple[str, ...] = _GROUPS) -> typer.Typer:
+    """The application with the commands of `groups`."""
+    made = typer.Typer(
+        name="reprise",
+        help="From pinned commits to a judged training curve.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    made.callback()(_root)
+    for group in groups:
+        importlib.import_module(f"reprise.cli.{group}").register(made)
+    return made
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`app`, the application with every command, made when it is first asked for."""
+    if name == "app":
+        return _build()
+    raise AttributeError(name)
 
 
 def _interrupt(*_: object) -> NoReturn:
@@ -44,4 +56,6 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    app()
+    # Only what the command needs: all groups together import for seconds (SciPy, Ray, charts).
+    wanted = tuple(group for group in _GROUPS if group == next(iter(sys.argv[1:]), None))
+    _build(wanted or _GROUPS)()

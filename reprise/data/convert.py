@@ -93,10 +93,10 @@ def _passed_on(table: Table, name: str, mapping: ColumnMap) -> bool:
 
 
 def _observe(tally: Tally, table: Table, kept: Kept, mapping: ColumnMap) -> None:
-    for row in kept.rows:
+    for number, row in zip(kept.numbers, kept.rows, strict=True):
         for name, value in row.items():
             if not _passed_on(table, name, mapping):
-                tally.shapes.setdefault(name, Shape()).observe(value, tally.kept)
+                tally.shapes.setdefault(name, Shape()).observe(value, number)
 
 
 def _judge(report: Report, table: Table, tally: Tally, choices: Choices, target: Path) -> None:
@@ -151,7 +151,9 @@ def _judge_shapes(report: Report, table: Table, tally: Tally, target: Path) -> N
         sparse = list(shape.sparse_fields(name))
         if not sparse:
             continue
-        listed = ", ".join(f"{key} (absent {count:,} times)" for key, count in sparse[:8])
+        listed = ", ".join(
+            f"{key} (first in row {row}, absent {count:,} times)" for key, count, row in sparse[:8]
+        )
         if name == "prompt" and target.suffix == ".parquet":
             report.failed(
                 "data-null-fill",

@@ -151,8 +151,11 @@ def _judge_nesting(report: Report, scan: FileScan) -> None:
     where = str(scan.source.path)
     sparse: Mapping[str, int] = scan.sparse
     if scan.source.schema is None:
-        sparse = {key: n for name, shape in scan.shape.fields.items()
-                  for key, n in shape.sparse_fields(name)}  # fmt: skip
+        sparse = {
+            key: absent
+            for name, shape in scan.shape.fields.items()
+            for key, absent, _ in shape.sparse_fields(name)
+        }
         for name, shape in scan.shape.fields.items():
             for clash in shape.clashes(name):
                 report.failed(

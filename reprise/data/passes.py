@@ -58,9 +58,10 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The rows of one chunk that are written: their places in it and their columns' values."""
+    """The rows of one chunk that are written: their places in it, numbers and values."""
 
     places: list[int]
+    numbers: list[int]
     rows: list[dict[str, Any]]
     columns: pa.RecordBatch | None
 
@@ -98,7 +99,7 @@ def run_pass(
     """One pass over the input: converts, counts, and leaves out what the choices say."""
     seen: set[tuple[int, int]] = set()
     for chunk in table.chunks():
-        kept = Kept([], [], chunk.columns)
+        kept = Kept([], [], [], chunk.columns)
         for place, (number, row) in enumerate(zip(chunk.numbers, chunk.rows, strict=True)):
             converted = _convert_row(row, number, choices, tally)
             tally.read += 1
@@ -116,6 +117,7 @@ def run_pass(
                     continue
                 seen.add((key, text_key(truth)))
             kept.places.append(place)
+            kept.numbers.append(number)
             kept.rows.append(converted)
         tally.kept += len(kept.rows)
         if progress is not None:

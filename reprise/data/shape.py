@@ -86,14 +86,14 @@ class Shape:
         if self.element is not None:
             yield from self.element.clashes(f"{path}[]")
 
-    def sparse_fields(self, path: str) -> Iterator[tuple[str, int]]:
-        """Keys that some objects at or below `path` lack, with the number that lack them.
+    def sparse_fields(self, path: str) -> Iterator[tuple[str, int, int]]:
+        """Keys that some objects at or below `path` lack: how many do, and the first row with it.
 
         An Arrow struct is the union of all keys, so a reader fills those with None.
         """
         for key, shape in self.fields.items():
             if shape.seen < self.objects:
-                yield f"{path}.{key}", self.objects - shape.seen
+                yield f"{path}.{key}", self.objects - shape.seen, min(shape.kinds.values())
             yield from shape.sparse_fields(f"{path}.{key}")
         if self.element is not None:
             yield from self.element.sparse_fields(f"{path}[]")

@@ -96,6 +96,18 @@ def test_as_a_process_of_its_own(site: Site) -> None:
     assert "fetch val" in answer.stderr and "Traceback" not in answer.stderr
 
 
+def test_a_command_imports_only_what_it_needs(site: Site) -> None:
+    """Nothing to do must be quick: SciPy, Ray and the charts alone import for seconds."""
+    code = (
+        "import sys; from reprise.cli import main; sys.argv[1:] = ['data', 'fetch', '--help']\n"
+        "try: main()\n"
+        "finally: print([m for m in ('scipy', 'ray', 'altair') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    answer = subprocess.run(command, cwd=site.root, capture_output=True, text=True, check=True)
+    assert answer.stdout.endswith("[]\n")
+
+
 def test_fetch_places_both_and_checks_them_once(site: Site) -> None:
     told = Behaviour(site.files())
     with serving(told) as endpoint:

@@ -137,7 +137,8 @@ def test_messages_with_different_keys_are_refused_for_parquet(tmp_path: Path) ->
     source = write_jsonl(tmp_path / "in.jsonl", rows)
     report = run(source, tmp_path / "out.parquet")
     (error,) = report.errors()
-    assert "prompt[].tool_calls" in error.message and "out.jsonl" in error.fix
+    assert "prompt[].tool_calls (first in row 2, absent 4 times)" in error.message
+    assert "out.jsonl" in error.fix
     assert not (tmp_path / "out.parquet").exists()
     report = run(source, tmp_path / "out.jsonl")
     assert report.verdict is Verdict.OK
@@ -226,10 +227,10 @@ def test_chats_end_with_the_answer(tmp_path: Path) -> None:
 
 
 def test_values_that_fit_no_one_type_are_refused_with_rows(tmp_path: Path) -> None:
-    rows = [row("a", extra_info={"index": 1}), row("b", extra_info={"index": "x"})]
+    rows = [row(t, extra_info={"index": i}) for t, i in (("a", 1), ("b", 2), ("c", "x"))]
     report = run(write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "out.parquet")
     (error,) = report.errors()
-    assert "extra_info.index: int" in error.message
+    assert "extra_info.index: int (row 1), string (row 3)" in error.message
     assert not (tmp_path / "out.parquet").exists()
 
 
