@@ -39,6 +39,7 @@ def register(app: typer.Typer) -> None:
     group.command()(show)
     group.command()(check)
     group.command("plan")(plan_recipe)
+    group.command()(convert)
     app.add_typer(group, name="recipe")
 
 
@@ -146,7 +147,7 @@ def _print_differences(rows: list[dict[str, Any]]) -> None:
 
 
 @guard("recipe check")
-def check(  # noqa: PLR0913, PLR0917 - each is an option of the command
+def check(
     model: Annotated[str, typer.Argument(help="Recipe; none with --script or --overrides.")] = "",
     overrides: _Overrides = None,
     algorithm: _Algorithm = None,
@@ -293,3 +294,38 @@ def _print_plan(data: dict[str, Any]) -> None:
             shown = f"{value:,}" if isinstance(value, int) else str(value)
             table.add_row(f"  {escape(str(name))}", escape(shown))
         console.print(table, highlight=False)
+
+
+@guard("recipe convert")
+def convert(
+    model: Annotated[str, typer.Argument(help="Recipe whose model is converted.")] = "",
+    source: Annotated[Path | None, typer.Option(help="Folder of the Hugging Face weights.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Folder to write; must not exist.")] = None,
+    pp: Annotated[int, typer.Option(min=1, help="Pipeline ranks of the conversion.")] = 1,
+    ep: Annotated[int, typer.Option(min=1, help="Expert ranks of the conversion.")] = 1,
+    verify: Annotated[Path | None, typer.Option(help="Check a converted folder instead.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check an offline conversion to MCore and print its command, or verify its result.
+
+    Not needed: verl loads Hugging Face weights online.
+    """
+    from reprise.recipe.card import card_of
+    from reprise.recipe.convert import Conversion, check_conversion, check_mcore
+
+    report = Report("recipe convert")
+    if verify is not None:
+        check_mcore(report, verify)
+        finish(report, as_json)
+    shape = card_of(find_project().recipes, model).model_shape() if model else None
+    if shape is None or source is None or target is None:
+        raise OperatorError(
+            "convert/arguments",
+            "reprise recipe convert",
+            "expected a recipe with a model, --source and --target, or --verify",
+            "reprise recipe convert qwen3-8b --source HF_DIR --target NEW_DIR",
+        )
+    check_conversion(report, Conversion(source, target, pp, ep), shape)
+    if not as_json and report.exit_code == 0:
+        sys.stdout.write(f"{report.data['job']}\n{report.data['then']}\n")
+    finish(report, as_json)
