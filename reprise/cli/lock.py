@@ -8,15 +8,17 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.findings import Report
+from reprise.lock.answers import combine
 from reprise.lock.check import check_lock
 from reprise.lock.machine import machine_named
 from reprise.lock.reality import verify as verify_lock
+from reprise.lock.rows import Site
 from reprise.lock.sources import mirrors_from
 from reprise.lock.update import lock_images, update_entry
-from reprise.lock.verify import Site
 from reprise.project import find_project
 
 __all__ = ["MachineOption", "MirrorOption", "register"]
@@ -67,16 +69,29 @@ def verify(
     plain_ray: Annotated[
         bool, typer.Option(help="Judge the package as a plain `ray job submit` makes it.")
     ] = False,
+    remote: Annotated[
+        bool, typer.Option(help="Also ask servers whether the tags still lead to what is locked.")
+    ] = False,
+    answers: Annotated[
+        Path | None,
+        typer.Option(help="Put together the --json answers of many hosts, HOST.json in a folder."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Does reality match the lock: checkouts, files, packages, images, what Ray would pack.
 
     Exit code 0: all ok; 1: something differs, is dirty or missing; 2: something is not known.
     """
+    if answers is not None:
+        report = combine(answers)
+        if not as_json:
+            _print_rows(report)
+        finish(report, as_json)
     project = find_project()
     kind, why = machine_named(machine)
     site = Site(project.root, python, data)
-    report = verify_lock(project.lock, names or [], kind, site, plain_ray)
+    mirrors = mirrors_from([]) if remote else None
+    report = verify_lock(project.lock, names or [], kind, site, plain_ray, mirrors)
     if not as_json:
         typer.echo(f"machine: {kind} ({why})")
         _print_rows(report)
@@ -124,13 +139,12 @@ def image(
 
 def _print_rows(report: Report) -> None:
     rows: list[dict[str, Any]] = report.data["rows"]
-    table = Table("entry", "state", "expected", "found", box=None, pad_edge=False)
+    hosts = ["host"] if any("host" in row for row in rows) else []
+    table = Table(*hosts, "entry", "state", "expected", "found", box=None, pad_edge=False)
     for row in rows:
-        state = row["state"]
-        style = _STATES.get(state, "red")
-        table.add_row(
-            row["entry"], f"[{style}]{state}[/]", _short(row["expected"]), _short(row["found"])
-        )
+        state = Text(row["state"], style=_STATES.get(row["state"], "red"))
+        cells = [row["entry"], state, _short(row["expected"]), _short(row["found"])]
+        table.add_row(*([row["host"], *cells] if hosts else cells))
     Console(highlight=False).print(table)
 
 

@@ -10,8 +10,11 @@ from reprise.findings import Report
 from reprise.lock.contradict import Conflict, compare, in_installed, in_tree
 from reprise.lock.model import Lock, Machine
 from reprise.lock.read import machine_hash, read_lock, resolve_name
+from reprise.lock.remote import check_remote
+from reprise.lock.rows import Row, Site
 from reprise.lock.runtime_env import check_runtime_env, read_runtime_env
-from reprise.lock.verify import Row, Site, verify_entries
+from reprise.lock.sources import Mirror
+from reprise.lock.verify import verify_entries
 
 __all__ = ["RUNTIME_ENV", "verify"]
 
@@ -19,17 +22,22 @@ __all__ = ["RUNTIME_ENV", "verify"]
 RUNTIME_ENV = "runtime_env"
 # Machines whose jobs are packed from this folder with the checkouts on PYTHONPATH.
 _PACKED: tuple[Machine, ...] = ("h20", "musa")
-PROVENANCE = Path("/etc/reprise/provenance.json")
 
 
 def verify(
-    lock_path: Path, names: Sequence[str], machine: Machine, site: Site, plain_ray: bool = False
+    lock_path: Path,
+    names: Sequence[str],
+    machine: Machine,
+    site: Site,
+    plain_ray: bool = False,
+    remote: Sequence[Mirror] | None = None,
 ) -> Report:
     """Verify the named entries, or all that count for `machine`, on this machine.
 
     Without names, the requirements that checkouts and environments declare are compared with the
     lock as well, and what Ray would pack is checked where jobs are packed. `plain_ray` looks at
-    the package as `ray job submit` makes it, by every .gitignore.
+    the package as `ray job submit` makes it, by every .gitignore. With `remote` (mirrors, or
+    none) servers are asked whether the tags still lead to what is locked.
     `data`: `machine`, `sha256` (its hash), `rows` (one an entry). Raises OperatorError.
     """
     lock = read_lock(lock_path)
@@ -42,6 +50,8 @@ def verify(
         _contradictions(report, lock, machine, rows, site)
     if RUNTIME_ENV in names or (not names and machine in _PACKED):
         _runtime_env(report, lock, machine, site.root, plain_ray)
+    if remote is not None:
+        check_remote(report, lock, full, remote)
     report.data |= {
         "machine": machine,
         "sha256": machine_hash(lock, machine),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,49 +15,16 @@ from reprise.errors import CannotTell, OperatorError
 from reprise.files import sha256_file
 from reprise.findings import Report
 from reprise.lock.checkout import Standing, gitlinks, inspect
-from reprise.lock.engine import inspect_image
 from reprise.lock.git import GitError
-from reprise.lock.installed import Installed, query
+from reprise.lock.installed import Installed
 from reprise.lock.model import Data, Entry, Environment, Image, Lock, Model, Package, Tree
 from reprise.lock.requirements import Pin, pins_sha256, read_pins
+from reprise.lock.rows import Row, Site, unpinned
+from reprise.lock.verify_image import verify_image
 
 __all__ = ["Row", "Site", "verify_entries"]
 
 SETUP = "`make setup` brings it"
-
-
-@dataclass(slots=True)
-class Row:
-    """One entry's state. `expected` and `found` are short and say the same kind of thing."""
-
-    entry: str
-    state: str
-    expected: str = ""
-    found: str = ""
-    message: str = ""
-    fix: str = ""
-    notes: list[str] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, str]:
-        """The row as `--json` prints it."""
-        keys = ("entry", "state", "expected", "found", "message")
-        return {key: getattr(self, key) for key in keys}
-
-
-@dataclass(slots=True)
-class Site:
-    """Where to look on this machine: the project's root, an interpreter for the packages."""
-
-    root: Path
-    python: Path | None = None
-    data: Path | None = None
-    _asked: dict[Path, Installed] = field(default_factory=dict)
-
-    def installed(self, python: Path) -> Installed:
-        """What `python` has installed; each interpreter is asked once."""
-        if python not in self._asked:
-            self._asked[python] = query(python)
-        return self._asked[python]
 
 
 def verify_entries(lock: Lock, names: Sequence[str], site: Site) -> tuple[Report, list[Row]]:
@@ -114,7 +80,7 @@ def _tree(name: str, tree: Tree, site: Site) -> Row:
             fix="repeat the command in the image",
         )
     if tree.commit is None:
-        return _unpinned(name, tree)
+        return unpinned(name, tree)
     path = site.root / tree.path
     found = inspect(path, tree.commit, tree.tree)
     row = Row(name, "ok", tree.commit, found.head)
@@ -164,14 +130,9 @@ def _submodules(row: Row, path: Path, tree: Tree) -> None:
             row.fix = SETUP
 
 
-def _unpinned(name: str, entry: Entry) -> Row:
-    message = f"the lock has no {' and '.join(entry.missing)} to compare with: {entry.unpinned}"
-    return Row(name, "unknown", message=message, fix=f"`reprise lock update {name}`")
-
-
 def _data(name: str, data: Data, site: Site) -> Row:
     if data.sha256 is None:
-        return _unpinned(name, data)
+        return unpinned(name, data)
     path = (site.data or site.root) / data.path
     row = Row(name, "ok", data.sha256)
     if not path.is_file():
@@ -192,7 +153,7 @@ def _data(name: str, data: Data, site: Site) -> Row:
 def _model(name: str, model: Model, _site: Site) -> Row:
     """Config and weight index in the hub's cache at the locked revision; weights are not read."""
     if model.revision is None:
-        return _unpinned(name, model)
+        return unpinned(name, model)
     row = Row(name, "ok", model.revision)
     wanted = {
         "config.json": model.config_sha256,
@@ -261,33 +222,11 @@ def _wrong(pin: Pin, installed: Installed) -> str:
     return "" if _same(pin.version, found.version) else f"{pin.name} {found.version}"
 
 
-def _image(name: str, image: Image, _site: Site) -> Row:
-    if image.digest is None:
-        return _unpinned(name, image)
-    reference = f"{image.repository}@{image.digest}"
-    row = Row(name, "ok", image.digest, image.digest)
-    held = inspect_image(reference)
-    if held is None:
-        held = inspect_image(f"{image.repository}:{image.want}")
-        if held is None:
-            row.state, row.found, row.message = "missing", "", "the engine does not hold it"
-            row.fix = f"pull {reference}"
-            return row
-        if not (image.image_id and held.id == image.image_id):
-            row.state = "drift" if held.digests else "unknown"
-            row.found = ", ".join(held.digests) or held.id
-            row.message = "" if held.digests else f"loaded from an archive, known by id {held.id}"
-            row.fix = f"pull {reference}"
-    if held.platform != "/".join(image.platform.split("/")[:2]):
-        row.state, row.expected, row.found = "drift", image.platform, held.platform
-    return row
-
-
 _VERIFIERS: tuple[tuple[type[Entry], Callable[[str, Any, Site], Row]], ...] = (
     (Tree, _tree),
     (Data, _data),
     (Environment, _environment),
     (Package, _package),
-    (Image, _image),
+    (Image, verify_image),
     (Model, _model),
 )

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from lock.servers import Upstream, run_git
+from reprise.errors import OperatorError
 from reprise.findings import Report, Severity, State, Verdict
 from reprise.lock import parse_lock
+from reprise.lock.answers import combine
 from reprise.lock.contradict import compare, in_installed, in_tree, judge_recipe
 from reprise.lock.installed import query
 from reprise.lock.reality import verify
+from reprise.lock.rows import Site
 from reprise.lock.setup import place_tree
-from reprise.lock.verify import Site, verify_entries
+from reprise.lock.verify import verify_entries
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -148,6 +151,73 @@ def test_an_image_without_engine_or_digest_is_unknown(
     assert states(tmp_path) == {"image.x": "unknown", "image.y": "unknown"}
     (tmp_path / "runtime_env.yaml").write_text("working_dir: ./\n")
     assert verify(path, [], "h20", Site(tmp_path)).exit_code == 2
+
+
+def test_inside_an_image_its_provenance_is_read(tmp_path: Path) -> None:
+    digest = f"sha256:{'a' * 64}"
+    write_lock(
+        tmp_path,
+        f'[image.x]\nmachines = ["h20"]\nrepository = "a/b"\nwant = "t"\ndigest = "{digest}"\n',
+    )
+    file = tmp_path / "provenance.json"
+    for content, state in [
+        (json.dumps({"base_digest": digest}), "ok"),
+        (json.dumps({"base_digest": f"sha256:{'b' * 64}"}), "drift"),
+        ("{}", "unknown"),
+        ("not json", "unknown"),
+    ]:
+        file.write_text(content)
+        assert states(tmp_path, provenance=file) == {"image.x": state}
+
+
+def test_a_tag_that_moved_is_a_warning_and_an_unknown_server_unknown(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    commit = upstream.commit(1)
+    run_git(upstream.work, "tag", "v1")
+    run_git(upstream.work, "push", "-q", "origin", "v1")
+    path = write_lock(tmp_path, tree_text(upstream, commit) + 'want = "v1"\n')
+    place_tree(tmp_path, "tool", parse_lock(path.read_text()).tree["tool"])
+    assert verify(path, ["tool"], "h20", Site(tmp_path), remote=()).findings == []
+    new = upstream.commit(2)
+    run_git(upstream.work, "tag", "-f", "v1")
+    run_git(upstream.work, "push", "-qf", "origin", "v1")
+    report = verify(path, ["tool"], "h20", Site(tmp_path), remote=())
+    assert report.verdict is Verdict.OK
+    (finding,) = report.findings
+    assert finding.severity is Severity.WARNING
+    assert commit in finding.message and new in finding.message
+    shutil.rmtree(upstream.bare)
+    assert verify(path, ["tool"], "h20", Site(tmp_path), remote=()).exit_code == 2
+
+
+def test_the_answers_of_many_hosts_are_put_together(tmp_path: Path, upstream: Upstream) -> None:
+    path = write_lock(tmp_path, tree_text(upstream, upstream.commit(1)))
+    answers = tmp_path / "answers"
+    answers.mkdir()
+
+    def answer(host: str) -> None:
+        body = json.dumps(verify(path, ["tool"], "h20", Site(tmp_path)).to_json())
+        (answers / f"{host}.json").write_text(body)
+
+    answer("node-1")
+    place_tree(tmp_path, "tool", parse_lock(path.read_text()).tree["tool"])
+    answer("node-2")
+    report = combine(answers)
+    assert report.exit_code == 1
+    assert [(row["host"], row["state"]) for row in report.data["rows"]] == [
+        ("node-1", "missing"),
+        ("node-2", "ok"),
+    ]
+    assert report.data["differing"] == ["tree.tool"]
+    assert [item.where for item in report.errors()] == ["node-1: tree.tool"]
+    answer("node-1")
+    assert combine(answers).verdict is Verdict.OK
+    for content in ("", "[]", '{"command": "lock verify"}', '{"command": "other"}'):
+        (answers / "node-3.json").write_text(content)
+        assert combine(answers).exit_code == 2
+    with pytest.raises(OperatorError, match="holds no answer"):
+        combine(tmp_path / "nowhere")
 
 
 CONTRADICTION = """

@@ -1,0 +1,55 @@
+"""What verifying one entry gives, and where it looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reprise.lock.installed import Installed, query
+from reprise.lock.model import Entry
+
+__all__ = ["Row", "Site", "unpinned"]
+
+# Written into every image that is built here; it is there only where such an image runs.
+PROVENANCE = Path("/etc/reprise/provenance.json")
+
+
+@dataclass(slots=True)
+class Row:
+    """One entry's state. `expected` and `found` are short and say the same kind of thing."""
+
+    entry: str
+    state: str
+    expected: str = ""
+    found: str = ""
+    message: str = ""
+    fix: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, str]:
+        """The row as `--json` prints it."""
+        keys = ("entry", "state", "expected", "found", "message")
+        return {key: getattr(self, key) for key in keys}
+
+
+@dataclass(slots=True)
+class Site:
+    """Where to look on this machine: the project's root, an interpreter for the packages."""
+
+    root: Path
+    python: Path | None = None
+    data: Path | None = None
+    provenance: Path = PROVENANCE
+    _asked: dict[Path, Installed] = field(default_factory=dict)
+
+    def installed(self, python: Path) -> Installed:
+        """What `python` has installed; each interpreter is asked once."""
+        if python not in self._asked:
+            self._asked[python] = query(python)
+        return self._asked[python]
+
+
+def unpinned(name: str, entry: Entry) -> Row:
+    """The row of an entry that the lock does not pin: nothing can be compared with it."""
+    message = f"the lock has no {' and '.join(entry.missing)} to compare with: {entry.unpinned}"
+    return Row(name, "unknown", message=message, fix=f"`reprise lock update {name}`")
