@@ -44,6 +44,8 @@ class ChatTokenizer:
             for name in ("bos_token", "eos_token", "pad_token", "unk_token")
             if config.get(name)
         }
+        # As transformers does: a special token that tokenizer.json lacks is one token all the same.
+        self._tokenizer.add_special_tokens(sorted(set(self._special.values())))
         try:
             self._template = _environment().from_string(_template(folder, config))
         except jinja2.TemplateSyntaxError as error:
