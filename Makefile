@@ -78,7 +78,7 @@ model-check: ## Index, every shard's header and the config of a weights folder: 
 	@$(REPRISE) model check -- "$${FOLDER:?name the folder: FOLDER=...}"
 
 ##@ Cluster
-.PHONY: hosts doctor
+.PHONY: hosts doctor cluster-up cluster-status cluster-down
 hosts: ## Read a hostfile and print its hosts: HOSTFILE=file
 	@$(OPERATOR)
 	@$(REPRISE) hosts -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
@@ -86,6 +86,18 @@ hosts: ## Read a hostfile and print its hosts: HOSTFILE=file
 doctor: ## Are the machines what training needs [HOSTFILE=file; else this machine] [MACHINE=h20|s5000|cpu]
 	@$(OPERATOR)
 	@$(REPRISE) doctor $${MACHINE:+--profile "$$MACHINE"} $${HOSTFILE:+-- "$$HOSTFILE"}
+
+cluster-up: ## Start Ray on every host of HOSTFILE=file, or bring back what is missing [MACHINE=...]
+	@$(OPERATOR)
+	@$(REPRISE) cluster up $${MACHINE:+--profile "$$MACHINE"} -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
+
+cluster-status: ## Which nodes and GPUs are there now: HOSTFILE=file
+	@$(OPERATOR)
+	@$(REPRISE) cluster status -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
+
+cluster-down: ## Stop this cluster, and nothing else: HOSTFILE=file
+	@$(OPERATOR)
+	@$(REPRISE) cluster down -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
 
 ##@ Run
 .PHONY: reproduce baseline

@@ -85,7 +85,7 @@ listening() {
     done
     # Only what is needed of a command line: others' arguments may hold secrets.
     if has ps; then
-        limit 5 ps -eo pid=,user:32=,lstart=,comm=,args= 2>/dev/null | awk '
+        limit 5 ps -ww -eo pid=,user:32=,lstart=,comm=,args= 2>/dev/null | awk '
             $8 ~ /^(gcs_server|raylet)$/ {
                 session = ""
                 if (match($0, /session_[0-9_-]+/)) session = substr($0, RSTART, RLENGTH)

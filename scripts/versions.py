@@ -1,5 +1,6 @@
 """Print the versions that must agree on all hosts; stands alone, nothing heavy is imported."""
 
+import contextlib
 import importlib.metadata
 import platform
 
@@ -18,7 +19,5 @@ NAMES = (
 
 print("python", platform.python_version())
 for name in NAMES:
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         print(name, importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        pass

@@ -1,4 +1,4 @@
-"""`reprise hosts` and `reprise doctor`."""
+"""`reprise hosts`, `reprise doctor` and `reprise cluster up | status | down`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from reprise.cluster.hostfile import DEFAULT_SLOTS, read_hostfile
 from reprise.cluster.marks import Marks
 from reprise.findings import Severity
 from reprise.pipeline_cluster import Selection, look_at, select
+from reprise.pipeline_cluster_up import (
+    UpOptions,
+    cluster_down,
+    cluster_status,
+    cluster_up,
+    watch_cluster,
+)
 from reprise.project import find_project
 
 __all__ = ["register"]
@@ -31,6 +38,11 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     app.command()(hosts)
     app.command()(doctor)
+    group = typer.Typer(help="Ray on the hosts of a hostfile: start it, look at it, stop it.")
+    group.command("up")(up)
+    group.command("status")(status)
+    group.command("down")(down)
+    app.add_typer(group, name="cluster")
 
 
 @guard("hosts")
@@ -90,3 +102,68 @@ def _print_groups(selection: Selection, marks: Marks) -> None:
         words = [f"{mark.rule}" for mark in told]
         said = f"{errors} errors, {len(told) - errors} warnings ({', '.join(dict.fromkeys(words))})"
         typer.echo(f"{names}: {said if told else 'ok'}")
+
+
+@guard("cluster up")
+def up(
+    hostfile: HostfileArgument,
+    profile: ProfileOption = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print each host's exact command; start nothing.")
+    ] = False,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="A rule whose errors do not hinder the start.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start Ray on every host, and prove that every node and GPU is there.
+
+    The doctor looks first; nothing is started while it finds an error. A second call changes
+    nothing on a whole cluster and brings back the missing nodes of another. When a start fails,
+    what was started is stopped.
+    """
+    read, selection = select(hostfile, profile, include or (), exclude or ())
+    if selection is None:
+        finish(read, as_json)
+    report = cluster_up(selection, find_project(), UpOptions(dry_run, ignore or ()))
+    if not as_json:
+        for name, command in report.data.get("commands", {}).items() if dry_run else ():
+            typer.echo(f"{name}: {command}")
+        cluster = report.data.get("cluster")
+        if cluster is not None and report.exit_code == 0 and not dry_run:
+            typer.echo(f"RAY_ADDRESS={cluster['address']}")
+            typer.echo(f"RAY_AUTH_TOKEN_PATH={cluster['token_file']}")
+    finish(report, as_json)
+
+
+@guard("cluster status")
+def status(
+    hostfile: HostfileArgument,
+    watch: Annotated[
+        float | None, typer.Option(min=1, help="Ask again every so many seconds, tell changes.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """What the cluster is now: the head's own list of nodes, and each host's word on itself."""
+    read, selection = select(hostfile, None)
+    if selection is None:
+        finish(read, as_json)
+    if watch is not None:
+        watch_cluster(selection, find_project(), watch, typer.echo)
+    report = cluster_status(selection, find_project())
+    if not as_json:
+        for node in report.data["nodes"]:
+            gpus = "?" if node["gpus"] is None else f"{node['gpus']:g}"
+            typer.echo(f"{node['name']} {node['ip']} {node['state']} {gpus} GPUs")
+    finish(report, as_json)
+
+
+@guard("cluster down")
+def down(hostfile: HostfileArgument, as_json: JsonFlag = False) -> None:
+    """Stop this hostfile's cluster and nothing else, and prove that nothing of it is left."""
+    read, selection = select(hostfile, None)
+    if selection is None:
+        finish(read, as_json)
+    finish(cluster_down(selection, find_project()), as_json)

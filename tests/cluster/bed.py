@@ -70,9 +70,21 @@ class BedHost:
         inside = ("nsenter", "-t", str(self.pid()), "-n", "-m", "-p", "-u", "--", *words)
         return sh(*inside, check=check)
 
+    def spawn(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start a command in the host's namespaces; the caller ends it."""
+        inside = ("nsenter", "-t", str(self.pid()), "-n", "-m", "-p", "-u", "--", *words)
+        return subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def wait_for_listener(self, port: int, seconds: float = 30) -> None:
+        """Wait until something on the host listens on `port`."""
+        deadline = time.monotonic() + seconds
+        while not self.run("ss", "-Hltn", f"sport = :{port}").strip():
+            assert time.monotonic() < deadline, f"nothing listens on {port}"
+            time.sleep(0.1)
+
     def processes(self) -> list[str]:
         """Command lines of all processes of the host."""
-        return self.run("ps", "-eo", "pid,args", "--no-headers").splitlines()
+        return self.run("ps", "-ww", "-eo", "pid,args", "--no-headers").splitlines()
 
 
 class Bed:

@@ -1,0 +1,119 @@
+"""The exact command that starts Ray on each node, and the variables that it is given."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reprise.cluster.profile import Profile
+from reprise.cluster.record import Node, Record, bracketed
+from reprise.cluster.rules_network import covering
+from reprise.cluster.site import Site
+
+__all__ = ["NodeCommand", "node_command"]
+
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS", re.IGNORECASE)
+_NO_PROXY = ("no_proxy", "NO_PROXY")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCommand:
+    """What runs on `node`: `words` with `variables` in its environment."""
+
+    node: Node
+    words: tuple[str, ...]
+    variables: Mapping[str, str]
+
+    def shown(self) -> str:
+        """The command as one line of shell; values of what sounds like a secret are masked."""
+        pairs = [
+            f"{name}={'***' if _SECRET.search(name) and '/' not in value else shlex.quote(value)}"
+            for name, value in self.variables.items()
+        ]
+        return " ".join([*pairs, shlex.join(self.words)])
+
+
+def node_command(record: Record, node: Node, profile: Profile, site: Site) -> NodeCommand:
+    """The command of one node; the first node of the record is the head."""
+    variables = _variables(record, node, profile, site)
+    ray = [
+        record.python,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        *_flags(record, node, profile, site),
+    ]
+    if record.image is None:
+        return NodeCommand(node, tuple(ray), variables)
+    return NodeCommand(node, (*_container(record, profile, site, variables), *ray), variables)
+
+
+def _flags(record: Record, node: Node, profile: Profile, site: Site) -> list[str]:
+    """Flags of `ray start`: every address and port stated, nothing left to a guess."""
+    ports = site.ports
+    head = node is record.nodes[0]
+    flags = [f"--node-ip-address={node.ip}", f"--node-name={node.name}"]
+    if head:
+        flags += [
+            "--head",
+            f"--port={ports.gcs}",
+            f"--dashboard-host={node.ip}",
+            f"--dashboard-port={ports.dashboard}",
+            f"--ray-client-server-port={ports.client}",
+            f"--temp-dir={record.root}/r",
+        ]
+    else:
+        flags.append(f"--address={bracketed(record.nodes[0].ip)}:{ports.gcs}")
+    flags += [
+        f"--node-manager-port={ports.node_manager}",
+        f"--object-manager-port={ports.object_manager}",
+        f"--runtime-env-agent-port={ports.runtime_env_agent}",
+        f"--dashboard-agent-grpc-port={ports.agent_grpc}",
+        f"--dashboard-agent-listen-port={ports.agent_http}",
+        f"--metrics-export-port={ports.metrics}",
+        f"--min-worker-port={ports.worker_low}",
+        f"--max-worker-port={ports.worker_high}",
+        "--disable-usage-stats",
+        *profile.ray_flags,
+    ]
+    if not profile.ray_sees_cards:
+        flags.append(f"--num-gpus={node.slots}")
+    if record.image is not None:
+        flags.append("--block")
+    return flags
+
+
+def _variables(record: Record, node: Node, profile: Profile, site: Site) -> dict[str, str]:
+    """The site's variables win over the profile's; what makes the cluster one wins over both."""
+    names = [value for other in record.nodes for value in (other.name, other.ip)]
+    given = {**dict.fromkeys(profile.interface_variables, node.interface), **site.variables}
+    existing = given.get("no_proxy") or given.get("NO_PROXY") or ""
+    return {
+        **profile.ray_variables,
+        **given,
+        **{name: covering(existing, names) for name in _NO_PROXY},
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": f"{record.root}/token",
+        "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
+        # Scratch files of processes that are killed go with the cluster's folder.
+        "TMPDIR": given.get("TMPDIR", record.root),
+    }
+
+
+def _container(
+    record: Record, profile: Profile, site: Site, variables: Mapping[str, str]
+) -> list[str]:
+    """The engine's words up to the image; `-e NAME` takes the value from the environment."""
+    words = [record.engine, "run", "-d", "--name", record.container]
+    words += ["--label", f"reprise.cluster={record.id}", "--network=host", "--ipc=host"]
+    words += [*profile.container_flags, *site.container.flags]
+    words += ["-v", f"{record.root}:{record.root}"]
+    for path in dict.fromkeys([*site.container.mounts, *site.paths.shared().values()]):
+        words += ["-v", path if ":" in path else f"{path}:{path}"]
+    for name, value in profile.container_variables.items():
+        words += ["-e", f"{name}={value}"]
+    for name in ("REPRISE_CLUSTER", *variables):
+        words += ["-e", name]
+    return [*words, "--entrypoint=", record.image or ""]

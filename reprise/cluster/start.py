@@ -1,0 +1,168 @@
+"""Start a cluster: head, barrier, workers in parallel, barrier on nodes and GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reprise.cluster.answer import Answer
+from reprise.cluster.commands import NodeCommand, node_command
+from reprise.cluster.doctor import Scripts
+from reprise.cluster.nodes import Listed, NodeList, ask_api
+from reprise.cluster.profile import Profile
+from reprise.cluster.record import Node, Record
+from reprise.cluster.site import Site
+from reprise.cluster.ssh import Ssh, assignments
+from reprise.cluster.status import ClusterState
+from reprise.cluster.stop import stop_nodes
+from reprise.findings import Report
+from reprise.progress import Display
+
+__all__ = ["Starter"]
+
+_START_SECONDS = 240.0
+_BARRIER_SECONDS = 240.0
+
+
+@dataclass(slots=True)
+class Starter:
+    """Starts nodes of one record. Whatever fails, what it started is stopped again."""
+
+    record: Record
+    profile: Profile
+    site: Site
+    ssh: Ssh
+    scripts: Scripts
+    display: Display
+
+    def command(self, node: Node) -> NodeCommand:
+        """The command of one node."""
+        return node_command(self.record, node, self.profile, self.site)
+
+    def start_all(self) -> Report:
+        """Start head and workers; the report is a problem when anything fails."""
+        report = Report("cluster up")
+        try:
+            self._start_all(report)
+        except BaseException:
+            self._undo(self.record.nodes, report)
+            raise
+        if list(report.errors()):
+            self._undo(self.record.nodes, report)
+        return report
+
+    def _start_all(self, report: Report) -> None:
+        head, *workers = self.record.nodes
+        if not self._start([head], report):
+            return
+        listed = self._barrier([head], report)
+        if listed is None:
+            return
+        if workers and not self._start(workers, report):
+            return
+        self._barrier(self.record.nodes, report)
+
+    def bring_back(self, missing: Sequence[Node], state: ClusterState) -> Report:
+        """Start the missing workers of a cluster that runs; the others are not touched."""
+        report = Report("cluster up")
+        reached = [node for node in missing if state.standing[node.name].answer.ok]
+        for node in missing:
+            if node not in reached:
+                said = state.fault(node, node.slots) or "does not answer"
+                report.failed("reach", node.name, said, "repeat the command when it answers")
+        # What is left of a node must go first: it holds the ports and the folder.
+        clean = stop_nodes(self.record, reached, self.ssh, self.scripts, report)
+        if reached and clean and self._start(reached, report):
+            self._barrier(reached, report)
+        return report
+
+    def _start(self, nodes: Sequence[Node], report: Report) -> bool:
+        """Run the start script on the nodes in parallel; a host's own error becomes a finding."""
+        names = ", ".join(node.name for node in nodes[:4]) + (" …" if len(nodes) > 4 else "")
+        task = self.display.task(f"start Ray on {names}", len(nodes), "hosts")
+        token = self.record.token_file.read_text()
+        jobs = [(node.host, self._script(node, token)) for node in nodes]
+        answers = self.ssh.run(jobs, _START_SECONDS, lambda answer: task.advance(1, answer.host))
+        good = [self._judge(answer, report) for answer in answers]
+        task.end(f"{sum(good)} of {len(good)} started")
+        return all(good)
+
+    def _script(self, node: Node, token: str) -> str:
+        command = self.command(node)
+        values = {
+            "N_ID": self.record.id,
+            "N_ROOT": self.record.root,
+            "N_TOKEN": token,
+            "N_ENGINE": self.record.engine,
+            "N_NAME": self.record.container,
+        }
+        words = assignments({f"w{n}": word for n, word in enumerate(command.words)})
+        listed = " ".join(f'"$w{n}"' for n in range(len(command.words)))
+        return (
+            assignments(values)
+            + assignments(command.variables, export=True)
+            + f"{words}set -- {listed}\n"
+            + self.scripts.text("node_start.sh")
+        )
+
+    def _judge(self, answer: Answer, report: Report) -> bool:
+        if answer.ok:
+            return True
+        said = " | ".join(answer.said.splitlines()[-8:]) or answer.outcome.value
+        what = "Ray did not start" if answer.reached else f"the start failed ({answer.outcome})"
+        report.failed(
+            "start",
+            answer.host,
+            f"{what}: {said}",
+            "correct what the host says here, then repeat the command",
+        )
+        return False
+
+    def _barrier(self, nodes: Sequence[Node], report: Report) -> NodeList | None:
+        """Wait until the head lists every node as alive with its GPUs; tell each that is not."""
+        wanted = {node.ip: node.slots for node in nodes}
+        task = self.display.task(f"wait for {len(nodes)} nodes and {sum(wanted.values())} GPUs")
+        found = ask_api(self.record, self.ssh, self.scripts, wanted, _BARRIER_SECONDS)
+        short = _short(nodes, found.nodes) if found.why is None else {}
+        task.end(found.why or f"{len(nodes) - len(short)} of {len(nodes)} there")
+        if found.why is not None:
+            report.failed(
+                "barrier",
+                self.record.nodes[0].name,
+                f"the node list at {self.record.address} did not answer within "
+                f"{_BARRIER_SECONDS:.0f} s: {found.why}",
+                "look at the head's load and its firewall, then repeat the command",
+            )
+            return None
+        for name, message in short.items():
+            report.failed(
+                "barrier",
+                name,
+                message,
+                "run reprise doctor with this hostfile: cards, addresses and ports of this host",
+            )
+        if short:
+            return None
+        report.settle("barrier")
+        return found
+
+    def _undo(self, nodes: Sequence[Node], report: Report) -> None:
+        task = self.display.task("stop what was started")
+        clean = stop_nodes(self.record, nodes, self.ssh, self.scripts, report)
+        task.end("nothing is left" if clean else "not everything could be stopped")
+        if clean:
+            self.record.remove()
+
+
+def _short(nodes: Sequence[Node], listed: Mapping[str, Listed]) -> dict[str, str]:
+    """What each node that is not there as wanted lacks."""
+    lacking = {}
+    for node in nodes:
+        found = listed.get(node.ip)
+        if found is None:
+            lacking[node.name] = f"did not join: the head does not list {node.ip}"
+        elif found.state != "ALIVE":
+            lacking[node.name] = f"joined and is {found.state}: {found.reason or 'no reason given'}"
+        elif found.gpus < node.slots:
+            lacking[node.name] = f"{node.ip} joined with {found.gpus:g}/{node.slots} GPUs"
+    return lacking

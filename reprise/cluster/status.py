@@ -1,0 +1,95 @@
+"""What a cluster is now: the head's node list against what each host itself says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reprise.cluster.doctor import Scripts
+from reprise.cluster.nodes import NodeList, Standing, api_job, node_list, standing_of, state_job
+from reprise.cluster.record import Node, Record
+from reprise.cluster.ssh import Ssh
+from reprise.findings import Report
+
+__all__ = ["ClusterState", "cluster_state", "judge_state"]
+
+STATE_SECONDS = 8.0
+"""Limit of one host's answer: a node that does not answer is told of in well under 15 seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """What was heard at one moment."""
+
+    listed: NodeList
+    standing: dict[str, Standing]
+
+    def fault(self, node: Node, needed: int) -> str | None:
+        """What is wrong with a node, in words; None when it is well."""
+        own = self.standing.get(node.name)
+        if own is None or not own.answer.ok:
+            said = "was not asked"
+            if own is not None:
+                said = (own.answer.said.splitlines() or [""])[-1] or own.answer.outcome.value
+            return f"does not answer: {said}"
+        if own.container not in (None, "running"):
+            return f"its container is {own.container}"
+        if not own.has_raylet:
+            return "its raylet is gone"
+        return None if self.listed.why is not None else self._listed_fault(node, needed)
+
+    def _listed_fault(self, node: Node, needed: int) -> str | None:
+        listed = self.listed.nodes.get(node.ip)
+        if listed is None:
+            return "the head does not list it"
+        if listed.state != "ALIVE":
+            return f"the head lists it as {listed.state}: {listed.reason or 'no reason given'}"
+        if listed.gpus < needed:
+            return f"offers {listed.gpus:g} of {needed} GPUs"
+        return None
+
+
+def cluster_state(record: Record, ssh: Ssh, scripts: Scripts) -> ClusterState:
+    """Ask every host and the head's node list, all at once."""
+    jobs = [
+        (node.host, script)
+        for node, script in (state_job(record, node, scripts) for node in record.nodes)
+    ]
+    head = record.nodes[0].host
+    answers = ssh.run([*jobs, (head, api_job(record, scripts, {}, 0))], STATE_SECONDS)
+    return ClusterState(node_list(answers[-1]), standing_of(answers[:-1]))
+
+
+def judge_state(record: Record, state: ClusterState) -> Report:
+    """A finding for each node that is not well, and for a head that does not answer."""
+    report = Report("cluster status")
+    if state.listed.why is not None:
+        report.failed(
+            "api",
+            record.nodes[0].name,
+            f"the node list at {record.address} does not answer: {state.listed.why}",
+            "read the head's logs, then: reprise cluster down, reprise cluster up",
+        )
+    else:
+        report.passed("api")
+    rows = []
+    for node in record.nodes:
+        fault = state.fault(node, node.slots)
+        listed = state.listed.nodes.get(node.ip)
+        rows.append(
+            {
+                "name": node.name,
+                "ip": node.ip,
+                "state": listed.state if listed else "unknown",
+                "gpus": listed.gpus if listed else None,
+                "fault": fault,
+            }
+        )
+        if fault is not None:
+            fix = "reprise cluster up brings it back; nothing was stopped or fenced"
+            if node is record.nodes[0]:
+                fix = "the head holds the cluster: reprise cluster down, then reprise cluster up"
+            report.failed("node", node.name, fault, fix)
+    report.settle("node")
+    report.data["cluster"] = record.to_json()
+    report.data["nodes"] = rows
+    return report

@@ -1,0 +1,66 @@
+"""Stop a cluster: what carries its id, on its own hosts, and the proof that nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reprise.cluster.answer import Answer
+from reprise.cluster.doctor import Scripts
+from reprise.cluster.facts import parse_facts
+from reprise.cluster.hostfile import Host
+from reprise.cluster.record import Node, Record
+from reprise.cluster.ssh import Ssh, assignments
+from reprise.findings import Report
+
+__all__ = ["stop_cluster", "stop_nodes"]
+
+_SECONDS = 90.0
+
+
+def stop_nodes(
+    record: Record, nodes: Sequence[Node], ssh: Ssh, scripts: Scripts, report: Report
+) -> bool:
+    """Stop the given nodes in parallel; whether all of them are proved to be clean."""
+    values = {
+        "N_ID": record.id,
+        "N_ROOT": record.root,
+        "N_ENGINE": record.engine,
+        "N_NAME": record.container,
+    }
+    script = assignments(values) + scripts.text("node_stop.sh")
+    jobs: list[tuple[Host, str]] = [(node.host, script) for node in nodes]
+    answers = ssh.run(jobs, _SECONDS)
+    clean = [_judge(answer, report) for answer in answers]
+    return all(clean)
+
+
+def _judge(answer: Answer, report: Report) -> bool:
+    facts = parse_facts(answer.host, answer.output)
+    if facts.one("stopped") != "yes":
+        said = (answer.said.splitlines() or [answer.outcome.value])[-1]
+        report.unknown(
+            "stop",
+            answer.host,
+            f"could not be stopped ({answer.outcome.value}): {said}",
+            "repeat `reprise cluster down` when the host answers again",
+        )
+        return False
+    if left := facts.all("left"):
+        report.failed(
+            "stop",
+            answer.host,
+            f"did not go: {', '.join(left)}",
+            "look at it on the host; nothing but this cluster's own was touched",
+        )
+        return False
+    return True
+
+
+def stop_cluster(record: Record, ssh: Ssh, scripts: Scripts) -> Report:
+    """Stop all nodes, workers and head at once; forget the cluster when nothing is left."""
+    report = Report("cluster down")
+    if stop_nodes(record, record.nodes, ssh, scripts, report):
+        report.passed("stop")
+        record.remove()
+    report.data["cluster"] = {"id": record.id, "nodes": [node.name for node in record.nodes]}
+    return report
