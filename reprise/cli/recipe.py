@@ -162,6 +162,9 @@ def check(
     ] = "",
     runtime_env: Annotated[Path | None, typer.Option(help="The job's runtime_env.yaml.")] = None,
     model_config: _ModelConfig = None,
+    shared: Annotated[
+        list[str] | None, typer.Option(help="Folder that every node shares (repeatable).")
+    ] = None,
     verl: _Verl = None,
     explain: Annotated[
         bool, typer.Option(help="Print every rule with its numbers and its source.")
@@ -198,6 +201,7 @@ def check(
         runtime_env or _beside(read),
         _config_name(read) if foreign else None,
         (read.environment if read is not None else {}) if foreign else None,
+        tuple(shared) if shared else None,
     )
     loaded, recipes = _load(project, of_model or model, lines, inputs)
     report = run_rules(loaded.composition, loaded.known, loaded.model, recipes)

@@ -209,12 +209,11 @@ def _group_fault(loader: _Loader, line: Line, override: Override, error: Excepti
 def _apply(config: DictConfig, line: Line, override: Override) -> Fault | None:
     """Apply one value override exactly as Hydra does, or say why Hydra refuses it."""
     key = override.key_or_group
-    existed = OmegaConf.select(config, key, throw_on_missing=False) is not None
     try:
         ConfigLoaderImpl._apply_overrides_to_config([override], config)
     except (HydraException, OmegaConfBaseException) as error:
         bare = line.text.lstrip("+~")
-        if override.is_add() and existed:
+        if override.is_add():
             message = f"'+' is for keys that do not exist, but verl's config has {key}"
             return Fault("override/plus", line, message, f"write {bare}")
         if override.is_delete():

@@ -102,6 +102,7 @@ class Inputs:
 
     `config` is the config to compose instead of the recipe's (`ppo_trainer` for a launch script,
     whose own variables are `environment`: the recipe's and the launcher's do not count then).
+    `shared` are the folders that the doctor saw on every node.
     """
 
     verl: Path | None = None
@@ -109,6 +110,7 @@ class Inputs:
     runtime_env: Path | None = None
     config: str | None = None
     environment: Mapping[str, str] | None = None
+    shared: tuple[str, ...] | None = None
 
 
 def load(
@@ -148,19 +150,44 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
         trainer = made.values.get("trainer") or {}
         variables |= launcher_environment(trainer.get("logger") or [])
     lock = locked(root)
-    train, validation = (_entry(lock, "data", entry) for entry in (card.train, card.validation))
+    rows, prompts = _rows(made, "train_files", _entry(lock, "data", card.train))
+    val_rows, val_prompts = _rows(made, "val_files", _entry(lock, "data", card.validation))
     return Known(
-        rows=train.get("rows"),
-        prompts=train.get("unique_prompts"),
-        val_rows=validation.get("rows"),
-        val_prompts=validation.get("unique_prompts"),
+        rows=rows,
+        prompts=prompts,
+        val_rows=val_rows,
+        val_prompts=val_prompts,
         gpu_memory=card.machine.gpu_memory,
         runtime_env=job,
         runtime_env_file=str(file.relative_to(root) if file.is_relative_to(root) else file),
+        shared=inputs.shared,
         hy3=name == "hy3",
         environment=variables,
         names=known_names(root / "recipes"),
     )
+
+
+def _rows(made: Composition, key: str, entry: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Rows and distinct prompts of a data file: the lock's for the locked file, else a file's own.
+
+    The prompts of a file that is not locked are not counted here (`reprise data check` does).
+    """
+    files = (made.values.get("data") or {}).get(key)
+    if isinstance(files, list) and len(files) == 1:
+        files = files[0]
+    if not isinstance(files, str):
+        return None, None
+    if entry.get("path") and files.endswith(str(entry["path"])):
+        return entry.get("rows"), entry.get("unique_prompts")
+    if files.endswith(".parquet") and Path(files).is_file():
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.ParquetFile(files).metadata.num_rows, None
+        except (OSError, pa.ArrowException):
+            return None, None
+    return None, None
 
 
 def _variables(runtime_env: Mapping[str, Any] | None) -> dict[str, str]:

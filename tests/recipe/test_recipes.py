@@ -234,3 +234,20 @@ def test_trees_of_verl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CannotTell):
         find_tree(tmp_path, "verl", "0.9.1", commit="0" * 40)
     assert tree_at(tmp_path, "nothing") is None
+
+
+def test_rows_of_another_file_are_its_own(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = tmp_path / "train.parquet"
+    pq.write_table(pa.table({"prompt": list(range(300))}), file)
+    report, loaded = checked("hy3", f"data.train_files={file}")
+    assert (loaded.known.rows, loaded.known.prompts) == (300, None)
+    assert any("2 steps an epoch, 44 rows" in f.message for f in report.findings)
+    file.write_bytes(b"no parquet")
+    _, loaded = checked("hy3", f"data.train_files={file}")
+    assert loaded.known.rows is None
+    report, loaded = checked("hy3", "data.train_files=/elsewhere/train.parquet")
+    assert loaded.known.rows is None
+    assert report.verdict is Verdict.UNKNOWN

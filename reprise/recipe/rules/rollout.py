@@ -149,9 +149,12 @@ def _validation(setup: Setup, out: Judgement) -> None:
 
 def _validation_size(setup: Setup, out: Judgement) -> None:
     rows, prompts = setup.known.val_rows, setup.known.val_prompts
-    if not rows or not prompts:
-        raise Undecided("the rows and distinct prompts of the validation file are not known")
+    if not rows:
+        raise Undecided("the rows of the validation file are not known")
     key = f"{_ROLLOUT}.val_kwargs.n"
+    if not prompts:
+        out.show(f"{rows} rows x n {setup.integer(key, 1)}; repeated problems are not counted here")
+        return
     n, repeats = setup.integer(key, 1), rows // prompts
     samples = repeats * n
     out.show(f"{rows} rows / {prompts} problems = {repeats} x n {n} = {samples} samples a problem")
