@@ -11,7 +11,7 @@ from typing import Any
 
 from reprise.data.check import Checked, Inputs, Progress, check_files
 from reprise.data.describe import describe
-from reprise.data.fetch import Places, Wanted, fetch
+from reprise.data.fetch import Places, Wanted, count_rows, fetch
 from reprise.data.hub import Hub
 from reprise.data.reward import Scorer, probes, run_scorer
 from reprise.data.reward_judge import judge_reward
@@ -328,6 +328,8 @@ def _fetch_one(
             request.replace,
             None if progress is None else lambda count: progress(f"fetch {name}", count, size),
         )
+        if done.how != "present":
+            count_rows(wanted)
     except CannotTell as error:
         report.unknown(error.rule, error.where, error.message, error.fix)
         return

@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,19 @@ import datasets
 source, target, cache = sys.argv[1:]
 data = datasets.load_dataset("parquet", data_files=source, cache_dir=cache)["train"]
 data.to_parquet(target)
+"""
+# VmHWM begins anew with a program, other than ru_maxrss, which keeps the parent's size.
+PEAK = """
+import atexit, sys
+@atexit.register
+def told():
+    with open("/proc/self/status") as status:
+        peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
+    print("peak", peak, file=sys.stderr)
+"""
+COMMAND = """
+from reprise.cli import main
+main()
 """
 CLOCK = """
 import resource, sys, time
@@ -105,22 +119,25 @@ print(report.data["files"][0]["seconds"]["tokens"])
 """
 
 
-def run(command: list[str], environment: dict[str, str] | None = None) -> dict[str, float]:
-    """Wall and processor seconds and peak memory (MiB) of one process with its children."""
-    import time
-
+def run(code: str, arguments: list[str], python: str = sys.executable) -> dict[str, float]:
+    """Wall and processor seconds and peak memory (MiB) of one Python program."""
     started = time.perf_counter()
     child = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, env=os.environ | (environment or {})
+        [python, "-c", PEAK + code, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
     )
+    assert child.stderr is not None
+    told = child.stderr.read()
     _, status, usage = os.wait4(child.pid, 0)
     seconds = time.perf_counter() - started
     if os.waitstatus_to_exitcode(status) != 0:
-        raise SystemExit(f"failed: {' '.join(command[:3])[:200]}")
+        raise SystemExit(f"failed: {told.decode()[-500:]}")
     return {
         "seconds": seconds,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "memory_mib": usage.ru_maxrss / 1024,
+        "memory_mib": int(told.split()[-1]) / 1024,
     }
 
 
@@ -142,12 +159,11 @@ def fetch_arms(file: Path, folder: Path, repeats: int) -> dict[str, Any]:
         place = folder / f"ours-{turn}"
         place.mkdir()
         arguments = [str(cache), str(place / "a.parquet"), sha, str(size), REVISION]
-        arms["ours"].append(run([sys.executable, "-c", FETCH, *arguments]))
+        arms["ours"].append(run(FETCH, arguments))
         place = folder / f"guide-{turn}"
         place.mkdir()
         arguments = [str(file), str(place / "a.parquet"), str(place / "cache")]
-        arms["guide"].append(run([str(REHEARSAL), "-c", GUIDE, *arguments],
-                                 {"HF_HUB_OFFLINE": "1"}))  # fmt: skip
+        arms["guide"].append(run(GUIDE, arguments, str(REHEARSAL)))
         written.append(sum(p.stat().st_size for p in place.rglob("*") if p.is_file()))
         shutil.rmtree(place)
     return {**summary(arms, "ours", "guide"), "guide_bytes_written": statistics.median(written)}
@@ -191,10 +207,8 @@ def main() -> None:
         results["fetch"] = fetch_arms(file, Path(folder), chosen.repeats)
     results["scan"] = scan_arms(file, tree, chosen.repeats)
     for command in ("check", "describe"):
-        results[f"memory_{command}_mib"] = run(
-            [sys.executable, "-m", "reprise", "data", command, str(file), "--verl", str(tree),
-             "--json"]
-        )["memory_mib"]  # fmt: skip
+        arguments = ["data", command, str(file), "--verl", str(tree), "--json"]
+        results[f"memory_{command}_mib"] = run(COMMAND, arguments)["memory_mib"]
     if chosen.tokenizer:
         arguments = [str(file), str(tree), str(chosen.tokenizer)]
         results["token_seconds"] = printed([sys.executable, "-c", TOKENS, *arguments])[0]

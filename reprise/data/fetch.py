@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from reprise.data.hub import Hub
-from reprise.data.parquet import open_parquet
 from reprise.data.place import Mismatch, place, room_for
 from reprise.data.verified import Verified
 from reprise.errors import CannotTell, OperatorError
 
-__all__ = ["Fetched", "Places", "Wanted", "fetch"]
+__all__ = ["Fetched", "Places", "Wanted", "count_rows", "fetch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,6 @@ def fetch(
         else _from_hubs(wanted, places.hubs, progress)
     )
     verified.remember(wanted.target, wanted.sha256)
-    _count_rows(wanted)
     return _done(wanted, how, origin, started)
 
 
@@ -167,11 +163,16 @@ def _from_hub(wanted: Wanted, hub: Hub, progress: Callable[[int], None] | None) 
     return "download", hub.endpoint
 
 
-def _count_rows(wanted: Wanted) -> None:
-    """Compare the footer's row count with the lock's; a lock that lies about it is an error."""
+def count_rows(wanted: Wanted) -> None:
+    """Compare the footer's row count with the lock's; a lock that lies about it is an error.
+
+    Raises OperatorError.
+    """
+    from reprise.data.parquet import open_parquet  # PyArrow is not needed to fetch
+
     if wanted.rows is None or wanted.target.suffix != ".parquet":
         return
-    file: pq.ParquetFile = open_parquet(wanted.target)
+    file = open_parquet(wanted.target)
     if file.metadata.num_rows != wanted.rows:
         raise OperatorError(
             "data-rows",

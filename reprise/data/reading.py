@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -69,9 +70,17 @@ class Source:
 
 
 def _guarded(file: pq.ParquetFile, columns: list[str], path: Path) -> Iterator[pa.RecordBatch]:
-    """The batches of a file; damage becomes an OperatorError that names the file."""
+    """The batches of a file, each read while the one before is looked at.
+
+    Damage becomes an OperatorError that names the file.
+    """
+    batches = file.iter_batches(batch_size=BATCH_ROWS, columns=columns, use_threads=False)
     try:
-        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns, use_threads=False)
+        with ThreadPoolExecutor(1) as pool:
+            ahead = pool.submit(next, batches, None)
+            while (batch := ahead.result()) is not None:
+                ahead = pool.submit(next, batches, None)
+                yield batch
     except (OSError, pa.ArrowException) as error:
         raise OperatorError(
             "data-file",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from huggingface_hub import hf_hub_download
 
-from reprise.data.fetch import Places, Wanted, fetch
+from reprise.data.fetch import Places, Wanted, count_rows, fetch
 from reprise.data.hub import Hub
 from reprise.data.parquet import write_rows
 from reprise.data.verified import Verified
@@ -301,11 +301,10 @@ def test_a_server_that_fails_after_the_question_is_a_finding(tmp_path: Path, dat
 
 def test_rows_that_differ_from_the_lock_are_told(tmp_path: Path, data: bytes) -> None:
     site = Site(tmp_path, data, rows=51)
-    with (
-        serving(Behaviour({FILE: data})) as endpoint,
-        pytest.raises(OperatorError, match="the lock says 51") as caught,
-    ):
+    with serving(Behaviour({FILE: data})) as endpoint:
         site.fetch(endpoint)
+    with pytest.raises(OperatorError, match="the lock says 51") as caught:
+        count_rows(site.wanted)
     assert "versions.lock" in caught.value.fix
 
 
