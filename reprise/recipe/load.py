@@ -134,8 +134,18 @@ def load(
         config = "ppo_trainer"  # script/config-name says that there is no such config
     composition = compose(config, tree, lines, None if inputs.config else recipes)
     known = _known(root, name, card, composition, inputs)
-    model = model_from_file(inputs.model_config) if inputs.model_config else card.model_shape()
+    model = _model(composition, card, inputs)
     return Loaded(name, card, composition, model, known)
+
+
+def _model(made: Composition, card: Card, inputs: Inputs) -> Model | None:
+    """The model that is named, else the one that lies at the config's path, else the card's."""
+    if inputs.model_config is not None:
+        return model_from_file(inputs.model_config)
+    path = (made.values.get("actor_rollout_ref") or {}).get("model", {}).get("path")
+    if isinstance(path, str) and (Path(path) / "config.json").is_file():
+        return model_from_file(Path(path))
+    return card.model_shape()
 
 
 def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs) -> Known:

@@ -8,7 +8,7 @@ from reprise.recipe.memory import (
     smallest_rollout_tp,
     training_memory,
 )
-from reprise.recipe.rules.base import Judgement, Rule, Source, Undecided
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 
 __all__ = ["RULES"]
@@ -18,6 +18,8 @@ _UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
 
 def _card(setup: Setup) -> float:
+    if setup.get("trainer.device") == "cpu":
+        raise NotApplicable("there is no card: everything lives in the host's memory")
     if setup.known.gpu_memory is None:
         raise Undecided("the memory of a card is not known")
     return setup.known.gpu_memory
