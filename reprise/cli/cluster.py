@@ -1,4 +1,4 @@
-"""`reprise hosts`, `reprise doctor` and `reprise cluster up | status | down`."""
+"""`reprise init`, `reprise hosts`, `reprise doctor` and `reprise cluster up | status | down`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reprise.cluster.doctor import diagnose
 from reprise.cluster.hostfile import DEFAULT_SLOTS, read_hostfile
 from reprise.cluster.marks import Marks
 from reprise.findings import Severity
-from reprise.pipeline_cluster import Selection, look_at, select
+from reprise.pipeline_cluster import Selection, init_site, look_at, select
 from reprise.pipeline_cluster_up import (
     UpOptions,
     cluster_down,
@@ -36,6 +36,7 @@ ExcludeOption = Annotated[list[str] | None, typer.Option(help="Without these hos
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
+    app.command()(init)
     app.command()(hosts)
     app.command()(doctor)
     group = typer.Typer(help="Ray on the hosts of a hostfile: start it, look at it, stop it.")
@@ -43,6 +44,19 @@ def register(app: typer.Typer) -> None:
     group.command("status")(status)
     group.command("down")(down)
     app.add_typer(group, name="cluster")
+
+
+@guard("init")
+def init(
+    hostfile: Annotated[Path, typer.Argument(help="Hostfile to write.")] = Path("hostfile"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Look around once; write a site file (SITE=, or in ~/.config/reprise) and a hostfile to edit.
+
+    Looks at this machine's cards and routes, shared mounts, proxies, and the node list of a SLURM,
+    PBS or Kubernetes allocation. A file that is there already is left as it is.
+    """
+    finish(init_site(find_project(), hostfile), as_json)
 
 
 @guard("hosts")

@@ -9,11 +9,11 @@ from reprise.cluster.facts import Address, Facts
 from reprise.cluster.hostfile import Host
 from reprise.cluster.marks import Marks
 
-__all__ = ["addresses", "covering", "proxies", "rdma"]
+__all__ = ["INNER", "addresses", "covering", "proxies", "rdma"]
 
 # Cards that exist for containers and virtual machines of the host itself: NCCL takes them all the
 # same when nothing is named (NVIDIA/nccl issues 375 and 697).
-_INNER = re.compile(r"^(lo|docker\d*|br-[0-9a-f]{12}|veth.*|virbr.*|cni.*|flannel.*|cali.*)$")
+INNER = re.compile(r"^(lo|docker\d*|br-[0-9a-f]{12}|veth.*|virbr.*|cni.*|flannel.*|cali.*)$")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _SET_IT = "state it: ip= in the hostfile, or network.interface in the site file"
 
@@ -26,7 +26,7 @@ def addresses(context: Context, marks: Marks) -> None:
         if address is None:
             _no_address(host, facts, context, marks)
             continue
-        if address.local or _INNER.match(address.card):
+        if address.local or INNER.match(address.card):
             marks.bad(
                 "address",
                 host.name,
@@ -96,7 +96,7 @@ def _variables(host: Host, facts: Facts, address: Address, context: Context, mar
         fix = f"set {name}={address.card} in [variables] of the site file, or remove it"
         if not matching:
             marks.bad("interface", host.name, f"{name}={value}: the host has no such card", fix)
-        elif all(_INNER.match(card) for card in matching):
+        elif all(INNER.match(card) for card in matching):
             marks.bad("interface", host.name, f"{name}={value} is reached by no other host", fix)
         elif address.card not in matching:
             marks.warn(

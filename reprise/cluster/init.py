@@ -1,0 +1,160 @@
+"""First look around: a site file and a hostfile to edit, every line with its reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomlkit
+
+from reprise.cluster.facts import Address, Facts
+from reprise.cluster.hostfile import read_hostfile
+from reprise.cluster.names import unfold
+from reprise.cluster.rules_network import INNER
+from reprise.errors import OperatorError
+from reprise.files import write_text
+from reprise.findings import Report
+
+__all__ = ["Found", "allocation", "hostfile_text", "site_text", "write_new"]
+
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Hosts of a scheduler's allocation, and where they were read."""
+
+    hosts: tuple[str, ...]
+    why: str
+    slots: int | None = None
+
+
+def allocation(environment: Mapping[str, str], mpi_hostfile: Path) -> Found | None:
+    """The node list of SLURM, PBS, Volcano or the Kubernetes MPI operator; None outside of any.
+
+    `mpi_hostfile` is where the MPI operator mounts its hostfile (/etc/mpi/hostfile).
+    """
+    gpus = environment.get("SLURM_GPUS_ON_NODE", "")
+    slots = int(gpus) if gpus.isdigit() and int(gpus) > 0 else None
+    if listed := environment.get("SLURM_JOB_NODELIST"):
+        return Found(tuple(unfold([listed])), "SLURM_JOB_NODELIST", slots)
+    if (named := environment.get("PBS_NODEFILE")) and Path(named).is_file():
+        lines = Path(named).read_text().split()
+        return Found(tuple(dict.fromkeys(lines)), f"PBS_NODEFILE={named}")
+    for name, listed in sorted(environment.items()):
+        if re.fullmatch(r"VC_[A-Z0-9_]+_HOSTS", name) and listed:
+            return Found(tuple(unfold([listed])), name)
+    if mpi_hostfile.is_file():
+        _, hostfile = read_hostfile(mpi_hostfile)
+        if hostfile is not None:
+            return Found(
+                tuple(host.name for host in hostfile.hosts),
+                str(mpi_hostfile),
+                hostfile.hosts[0].slots,
+            )
+    return None
+
+
+def hostfile_text(found: Found | None, here: str, slots: int) -> str:
+    """A hostfile with the allocation's hosts, or with this machine as an example."""
+    count = found.slots or slots if found else slots
+    lines = [
+        "# One host a line, the first is the head; docs/cluster.md lists every form.",
+        f"# slots: accelerators of the host; {count} is "
+        + ("what the scheduler gave" if found and found.slots else "what the profile suggests"),
+    ]
+    if found is None:
+        lines += ["# No allocation of a scheduler was found: name your hosts here."]
+    else:
+        lines += [f"# Hosts: from {found.why}."]
+    lines += [f"{name} slots={count}" for name in (found.hosts if found else (here,))]
+    return "\n".join(lines) + "\n"
+
+
+def site_text(facts: Facts, profile: str, why: str, python: str) -> str:
+    """A site file; what was found but is a choice stands there as a comment."""
+    lines = [
+        f"# What is true of this site and of no recipe; written on {facts.one('hostname')}.",
+        "# A line with # in front is a choice that was found and is yours to make.",
+        "",
+        f"profile = {_toml(profile)}  # {why}",
+        "",
+        "[paths]",
+        f"python = {_toml(python)}  # the interpreter that has Ray, on every node",
+        *_mounts(facts),
+        "",
+        "[network]",
+        *_cards(facts),
+        "",
+        "[container]",
+        '# image = "verlai/verl@sha256:..."  # without one, Ray runs in paths.python',
+        "",
+        "[variables]",
+        *_variables(facts),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _mounts(facts: Facts) -> list[str]:
+    mounts = [value.split(" ") for value in facts.all("mount")]
+    if not mounts:
+        return ["# no shared file system is mounted here: data, model, checkpoints, code"]
+    lines = []
+    for path, kind, *_ in mounts:
+        for name in ("data", "model", "checkpoints", "code"):
+            text = f"{path.rstrip('/')}/{name}"
+            lines.append(f"# {name} = {_toml(text)}  # {path} is a mount of {_word(kind)}")
+    return lines
+
+
+def _cards(facts: Facts) -> list[str]:
+    speeds = {value.split(" ")[0]: value.split(" ")[2] for value in facts.all("card")}
+    lines = ["# without a card's name, the one that routes to the head is taken on each host"]
+    for address in facts.addresses():
+        if not address.local and not INNER.match(address.card):
+            lines.append(f"# interface = {_toml(address.card)}  # {_card(address, speeds)}")
+    return lines
+
+
+def _card(address: Address, speeds: Mapping[str, str]) -> str:
+    speed = speeds.get(address.card, "")
+    known = f", {int(speed) // 1000} Gbit/s" if speed.isdigit() and int(speed) >= 1000 else ""
+    return f"holds {address.ip}/{address.prefix}{known}"
+
+
+def _variables(facts: Facts) -> list[str]:
+    environment = facts.environment()
+    lines = []
+    for name in _PROXIES:
+        value = environment.get(name) or environment.get(name.upper())
+        if not value:
+            continue
+        # A password is masked by the probe: such a value cannot be used as it is.
+        mark = "# " if "***" in value else ""
+        lines.append(f"{mark}{name} = {_toml(value)}  # set on this machine")
+    return lines or ["# no proxy is set on this machine"]
+
+
+def _toml(text: str) -> str:
+    return tomlkit.string(text).as_string()
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^\w.-]", "?", text)
+
+
+def write_new(path: Path, text: str, report: Report) -> None:
+    """Write a file that is not there yet; one that is there is left as it is, and told of."""
+    if path.exists():
+        report.note("init", str(path), "is there already and was left as it is")
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    except OSError as error:
+        raise OperatorError(
+            "init", str(path), f"could not be written: {error.strerror}", "name another place"
+        ) from None
+    report.note("init", str(path), "was written; read it, every line says why it is there")
