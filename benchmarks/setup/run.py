@@ -158,9 +158,9 @@ def main() -> None:
         "python": platform.python_version(), "git": git("version").decode().strip(),
     }  # fmt: skip
     text = json.dumps(result, indent=2)
-    print(text)
     if options.out:
         options.out.write_text(text + "\n")
+    print(text)
     wanted = result["times_faster"] >= 2 and result["share_of_bytes"] <= 0.2
     sys.exit(0 if wanted else 1)
 
