@@ -12,7 +12,7 @@ from reprise.cluster.nodes import Listed, NodeList, ask_api
 from reprise.cluster.profile import Profile
 from reprise.cluster.record import Node, Record
 from reprise.cluster.site import Site
-from reprise.cluster.ssh import Ssh, assignments
+from reprise.cluster.ssh import Job, Ssh, assignments
 from reprise.cluster.status import ClusterState
 from reprise.cluster.stop import stop_nodes
 from reprise.findings import Report
@@ -22,6 +22,9 @@ __all__ = ["Starter"]
 
 _START_SECONDS = 240.0
 _BARRIER_SECONDS = 240.0
+# What `ray start` says when its raylet needs more than 30 s to register: a fixed limit in Ray
+# (ray/_private/node.py, 2.60.0) that a busy machine or a slow file system overruns once.
+_SLOW_START = "timed out during startup"
 
 
 @dataclass(slots=True)
@@ -83,9 +86,24 @@ class Starter:
         token = self.record.token_file.read_text()
         jobs = [(node.host, self._script(node, token)) for node in nodes]
         answers = self.ssh.run(jobs, _START_SECONDS, lambda answer: task.advance(1, answer.host))
+        slow = [n for n, a in zip(nodes, answers, strict=True) if _SLOW_START in a.said]
+        if slow:
+            again = self._once_more(slow, jobs, report)
+            answers = [again.get(answer.host, answer) for answer in answers]
         good = [self._judge(answer, report) for answer in answers]
         task.end(f"{sum(good)} of {len(good)} started")
         return all(good)
+
+    def _once_more(
+        self, nodes: Sequence[Node], jobs: Sequence[Job], report: Report
+    ) -> dict[str, Answer]:
+        """Start nodes again that were too slow for Ray's own limit, after removing their rest."""
+        names = [node.name for node in nodes]
+        self.display.line(f"too slow for Ray's own limit of 30 s, once more: {', '.join(names)}")
+        if not stop_nodes(self.record, nodes, self.ssh, self.scripts, report):
+            return {}
+        repeated = [job for job in jobs if job[0].name in names]
+        return {answer.host: answer for answer in self.ssh.run(repeated, _START_SECONDS)}
 
     def _script(self, node: Node, token: str) -> str:
         command = self.command(node)
