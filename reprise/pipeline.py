@@ -101,20 +101,23 @@ def _comparable(folder: RunFolder, facts: Mapping[str, Any]) -> None:
 
 
 def _compare_origin(report: Report, facts: Mapping[str, Any], reference: Reference) -> None:
-    """Say so when the reference was recorded under another lock than the run's."""
+    """Say so when the reference was recorded with something else than the run used."""
     rule = "reference-origin"
-    recorded = reference.provenance.get("lock")
-    if recorded is None or recorded == facts.get("lock"):
-        report.passed(rule)
-        return
+    recorded = reference.provenance
+    differing = [
+        name
+        for name in ("lock", "recipe", "plugins", "model_sha256", "data_sha256")
+        if name in recorded and recorded[name] != facts.get(name)
+    ]
     report.passed(rule)
-    report.warn(
-        rule,
-        f"recipes/{facts.get('model')}/reference",
-        f"the reference was recorded under lock {recorded[:12]}, "
-        f"the run under {str(facts.get('lock'))[:12]}: a difference may come from that",
-        f"record a new reference: make baseline MODEL={facts.get('model')}",
-    )
+    if differing:
+        report.warn(
+            rule,
+            f"recipes/{facts.get('model')}/reference",
+            f"the reference was recorded with another {', '.join(differing)} than the run used: "
+            "a difference between them may come from that",
+            f"record a new reference: make baseline MODEL={facts.get('model')}",
+        )
 
 
 def _write(
