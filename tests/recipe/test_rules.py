@@ -11,7 +11,7 @@ from reprise.findings import Severity
 from reprise.recipe.names import known_names
 from reprise.recipe.rules.base import NotApplicable, Undecided
 from reprise.recipe.ruleset import ALL_RULES
-from reprise.recipe.setup import Setup
+from reprise.recipe.setup import Known, Setup
 
 from .conftest import HY3, QWEN3_8B, A, M, R
 
@@ -558,6 +558,31 @@ def test_musa_needs_its_platform(setup_of: Callable[..., Setup]) -> None:
     assert "VERL_USE_EXTERNAL_MODULES" in text
 
 
+@pytest.mark.parametrize(
+    ("tp", "card", "wanted", "part"),
+    [
+        (16, 95.6, "ok", "62.1 GiB"),
+        (8, 95.6, "error", "tensor_model_parallel_size=16"),
+        (8, 140.4, "ok", ""),
+        (8, None, "unknown", "not known"),
+    ],
+)
+def test_rollout_weights_and_the_card(
+    setup_of: Callable[..., Setup], hy3: Any, tp: int, card: float | None, wanted: str, part: str
+) -> None:
+    settings = machine(16, 8) | LONG | {f"{R}.tensor_model_parallel_size": tp}
+    settings |= {f"{R}.gpu_memory_utilization": 0.65}
+    setup = setup_of(settings, hy3.model.config, gpu_memory=card)
+    state, text = verdict("memory/rollout", setup)
+    assert (state, part in text) == (wanted, True), text
+
+
+@pytest.mark.parametrize(("card", "wanted"), [(75, "ok"), (70, "warning")])
+def test_training_peak_and_the_card(hy3: Any, card: float, wanted: str) -> None:
+    setup = Setup(hy3.composition.values, hy3.tree, hy3.model, Known(gpu_memory=card))
+    assert verdict("memory/training", setup)[0] == wanted
+
+
 def test_resume_with_another_number_of_ranks(setup_of: Callable[..., Setup], tmp_path: Any) -> None:
     actor = tmp_path / "global_step_40" / "actor"
     actor.mkdir(parents=True)
@@ -595,7 +620,8 @@ def test_every_rule_has_a_test_on_both_sides() -> None:
     elsewhere = {"reward/overlong", "steps/epoch", "steps/frequencies", "rollout/validation-size",
                  "parallel/reference", "env/merge", "paths/loggers", "paths/seen",
                  "engine/kwargs", "engine/overrides", "algorithm/filter-groups", "hy3/required",
-                 "engine/platform", "resume/world-size"}  # fmt: skip
+                 "engine/platform", "resume/world-size", "memory/rollout",
+                 "memory/training"}  # fmt: skip
     lacking = [
         rule.id
         for rule in ALL_RULES
