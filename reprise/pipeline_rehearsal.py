@@ -131,9 +131,15 @@ class Rehearsal:
         if options.steps is not None:
             result.append(f"trainer.total_training_steps={options.steps}")
         if options.ranks != 1:
+            role = "actor_rollout_ref"
+            # The 128 sequences of a step, split over the ranks, are one micro batch of each.
+            micro = 128 // options.ranks
             result += [
                 f"trainer.n_gpus_per_node={options.ranks}",
-                f"actor_rollout_ref.rollout.tensor_model_parallel_size={options.ranks}",
+                f"{role}.rollout.tensor_model_parallel_size={options.ranks}",
+                f"{role}.actor.ppo_micro_batch_size_per_gpu={micro}",
+                f"{role}.ref.log_prob_micro_batch_size_per_gpu={micro}",
+                f"{role}.rollout.log_prob_micro_batch_size_per_gpu={micro}",
             ]
         return [*result, *options.overrides]
 
