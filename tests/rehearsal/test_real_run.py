@@ -1,7 +1,6 @@
 """Three real steps: verl, Ray and vLLM, from the tiny model to the verdict."""
 
 import math
-import shutil
 from pathlib import Path
 
 import pytest
@@ -60,4 +59,15 @@ def test_the_run_folder_is_whole_and_nothing_is_left(judged: Judged) -> None:
     facts = judged.folder.read()
     assert facts["state"] == "finished" and facts["process"] is None
     assert not Path(facts["ray_temp_dir"]).exists()
-    shutil.rmtree(path)
+
+
+@pytest.mark.full
+def test_two_ranks_sample_what_one_rank_samples(
+    judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = read_run(judged.folder.path).series("critic/rewards/mean").values[:2]
+    monkeypatch.setenv("RUNS_DIR", str(tmp_path))
+    options = RehearsalOptions(seed=1, steps=2, ranks=2, quiet=True)
+    two = reproduce_rehearsal(find_project(), options)
+    rewards = read_run(two.folder.path).series("critic/rewards/mean").values
+    assert rewards.tolist() == one.tolist()
