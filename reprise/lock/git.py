@@ -12,9 +12,12 @@ from pathlib import Path
 
 from reprise.errors import CannotTell
 
-__all__ = ["GitError", "OnLine", "git", "git_dir_env", "without_credentials"]
+__all__ = ["GitError", "OnLine", "git", "git_dir_env", "stop_running", "without_credentials"]
 
 OnLine = Callable[[str], None]
+
+# The git processes of this process that run now: threads that wait for them get no interrupt.
+_running: set[subprocess.Popen[bytes]] = set()
 
 # Variables that would point a git started here at the caller's own repository or index.
 _REPOSITORY_VARIABLES = (
@@ -104,11 +107,14 @@ def git(
             raise
         fix = "install git 2.34 or later"
         raise CannotTell("git", "git", "the git command is not on PATH", fix) from error
+    _running.add(process)
     try:
         stdout, stderr = _drain(process, on_line)
     except BaseException:
         _stop(process)
         raise
+    finally:
+        _running.discard(process)
     if process.returncode != 0:
         raise GitError(args, process.returncode, stderr)
     return stdout
@@ -132,6 +138,13 @@ def _drain(process: subprocess.Popen[bytes], on_line: OnLine | None) -> tuple[st
     out = process.stdout.read()
     process.wait()
     return out.decode(errors="surrogateescape"), "\n".join(kept)
+
+
+def stop_running() -> None:
+    """End every git that threads of this process wait for; each of them gets a GitError."""
+    for process in list(_running):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGTERM)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -11,7 +11,6 @@ import fcntl
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from reprise.lock.checkout import LOCKED_REF, Checkout, Standing, gitlinks, insp
 from reprise.lock.fetch import Cause, Fetched, OnPhase, cause_of, fetch_bundle, fetch_commit
 from reprise.lock.git import GitError, git
 from reprise.lock.model import Submodule, Tree
+from reprise.lock.parallel import in_parallel
 from reprise.lock.sources import Mirror, urls_for
 
 __all__ = ["OnTree", "Placed", "alone", "place_tree", "setup_trees"]
@@ -59,6 +59,9 @@ class Placed:
         return row | {"path": str(self.path), "seconds": round(self.seconds, 2)}
 
 
+Outcome = Placed | OperatorError
+
+
 def setup_trees(
     root: Path,
     trees: dict[str, Tree],
@@ -73,7 +76,7 @@ def setup_trees(
     report = Report("setup")
     rows: list[dict[str, Any]] = []
 
-    def one(name: str) -> Placed | OperatorError:
+    def one(name: str) -> Outcome:
         def on_phase(phase: str, done: float | None) -> None:
             on_tree(name, phase, done)
 
@@ -87,18 +90,17 @@ def setup_trees(
         return placed
 
     here = [name for name, tree in trees.items() if tree.path is not None]
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        for name, result in zip(here, pool.map(one, here), strict=True):
-            rule = f"tree.{name}"
-            if isinstance(result, OperatorError):
-                record = report.unknown if isinstance(result, CannotTell) else report.failed
-                where = rule if result.where == trees[name].commit else f"{rule} ({result.where})"
-                record(rule, where, result.message, result.fix)
-                continue
-            report.passed(rule)
-            rows.append(result.to_json())
-            for note in result.notes:
-                report.note("setup-note", rule, note)
+    for name, result in zip(here, in_parallel(one, here, _PARALLEL), strict=True):
+        rule = f"tree.{name}"
+        if isinstance(result, OperatorError):
+            record = report.unknown if isinstance(result, CannotTell) else report.failed
+            where = rule if result.where == trees[name].commit else f"{rule} ({result.where})"
+            record(rule, where, result.message, result.fix)
+            continue
+        report.passed(rule)
+        rows.append(result.to_json())
+        for note in result.notes:
+            report.note("setup-note", rule, note)
     report.data["trees"] = rows
     return report
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -320,6 +321,32 @@ def test_an_interrupted_setup_leaves_no_half_tree(
     time.sleep(0.2)
     exact(place_tree(root, "tool", tree), tree)
     assert not (root / "third_party/.setup/tool").exists()
+
+
+def test_an_interrupt_ends_every_fetch_at_once(upstream: Upstream, root: Path) -> None:
+    commit = upstream.commit(1)
+    with socket.socket() as silent:
+        # A server that takes connections and never answers: without help the fetches hang.
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+        url = f"git://127.0.0.1:{silent.getsockname()[1]}/x"
+        trees = [upstream.tree(commit, url=url, path=f"third_party/t{n}") for n in range(6)]
+        code = (
+            "import sys; from pathlib import Path; from reprise.lock.model import Tree\n"
+            "from reprise.lock.setup import setup_trees\n"
+            "trees = {str(n): Tree.model_validate_json(t) for n, t in enumerate(sys.argv[2:])}\n"
+            "setup_trees(Path(sys.argv[1]), trees, on_tree=lambda *a: print(*a, flush=True))\n"
+        )
+        command = [sys.executable, "-c", code, str(root), *(t.model_dump_json() for t in trees)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        waiting = 0
+        while waiting < 4:
+            waiting += b"fetching" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in stderr
+    assert files(root) == set()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
