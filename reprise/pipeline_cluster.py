@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from reprise.cluster.active import all_reduce, baseline_of
 from reprise.cluster.context import Context, Expected
-from reprise.cluster.doctor import Look, Scripts, look, look_here
+from reprise.cluster.doctor import Look, Scripts, judge, look, look_here, report_of
 from reprise.cluster.hostfile import DEFAULT_SLOTS, Host, Hostfile, read_hostfile
 from reprise.cluster.init import allocation, hostfile_text, site_text, write_new
+from reprise.cluster.marks import Marks
 from reprise.cluster.profile import Profile, load_profile
+from reprise.cluster.record import find_record
 from reprise.cluster.site import Paths, Site, load_site, site_path
 from reprise.cluster.ssh import Ssh
 from reprise.errors import CannotTell, OperatorError
@@ -26,6 +29,7 @@ from reprise.project import Project
 
 __all__ = [
     "Selection",
+    "examine",
     "expected_of",
     "init_site",
     "look_at",
@@ -154,6 +158,23 @@ def init_site(project: Project, hostfile: Path) -> Report:
     report.passed("init")
     report.data["site"], report.data["hostfile"] = str(site_path()), str(hostfile)
     return report
+
+
+def examine(selection: Selection, project: Project, active: bool) -> tuple[Report, Marks]:
+    """Look and judge; with `active`, an all-reduce between the hosts as well."""
+    # The processes of this hostfile's own cluster are no strangers, its ports are not taken.
+    record = find_record(selection.hostfile.path) if selection.hostfile else None
+    mark, container = (record.id, record.container) if record else ("", "")
+    context = look_at(selection, project, mark, container)
+    marks = judge(context)
+    figure = None
+    if active:
+        with Ssh(selection.site.ssh) as ssh, task("all-reduce"):
+            figure = all_reduce(context, ssh, scripts_of(project), marks, baseline_of(context))
+    report = report_of(context, marks)
+    if active:
+        report.data["bandwidth_gbit_per_s"] = figure
+    return report, marks
 
 
 def look_at(selection: Selection, project: Project, mark: str = "", container: str = "") -> Context:

@@ -12,6 +12,7 @@ from pathlib import Path
 from reprise.cluster.context import Context
 from reprise.cluster.doctor import diagnose
 from reprise.cluster.hostfile import Hostfile
+from reprise.cluster.profile import load_profile
 from reprise.cluster.record import Node, Record, find_record, new_record
 from reprise.cluster.ssh import Ssh
 from reprise.cluster.start import Starter
@@ -51,6 +52,7 @@ def cluster_up(selection: Selection, project: Project, options: UpOptions) -> Re
         context = look_at(selection, project)
         report, _ = diagnose(context, "cluster up")
         report = _ignoring(report, options.ignore)
+        report.findings = [*selection.notes.findings, *report.findings]
         report.data.pop("groups", None)
         if list(report.errors()) and not options.dry_run:
             report.note("cluster-up", str(hostfile.path), "nothing was started")
@@ -94,6 +96,8 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
             "stop it first: reprise cluster down, then reprise cluster up",
         )
     scripts = scripts_of(project)
+    # As it was started: a profile that was named then is not named again.
+    profile = load_profile(record.profile)
     with Ssh(selection.site.ssh) as ssh, Display() as display:
         state = cluster_state(record, ssh, scripts)
         missing = [node for node in record.nodes if state.fault(node, node.slots) is not None]
@@ -105,7 +109,7 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
             return report
         if record.nodes[0] in missing or state.listed.why is not None:
             return replace(judge_state(record, state), command="cluster up")
-        starter = Starter(record, selection.profile, selection.site, ssh, scripts, display)
+        starter = Starter(record, profile, selection.site, ssh, scripts, display)
         report = starter.bring_back(missing, state)
     report.data["cluster"] = record.to_json()
     report.data["brought_back"] = [node.name for node in missing]

@@ -73,19 +73,26 @@ network() {
 }
 
 listening() {
-    printf '%s\n' "$P_PORTS" | while read -r port; do
-        [ -n "$port" ] || continue
-        if has ss; then
-            limit 5 ss -Hltnp "sport = :$port" 2>/dev/null | sed 's/^/= listen /'
+    if [ -z "$P_PORTS" ]; then
+        :
+    elif has ss; then
+        # One call for all ports: `sport = :A or sport = :B`.
+        filter=$(printf '%s\n' "$P_PORTS" | sed 's/^/or sport = :/' | tr '\n' ' ')
+        # shellcheck disable=SC2086 # words of a filter
+        if found=$(limit 5 ss -Hltnp ${filter#or } 2>&1); then
+            [ -z "$found" ] || printf '%s\n' "$found" | sed 's/^/= listen /'
         else
-            hex=$(printf ':%04X' "$port")
-            cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
-                awk -v hex="$hex" -v port="$port" '$4 == "0A" && index($2, hex) { print "= listen LISTEN 0 0 *:" port " *:* uid=" $8 }'
+            blank listen "ss failed: $found"
         fi
-    done
+    else
+        cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v ports="$(printf '%s' "$P_PORTS" | tr '\n' ' ')" '
+            BEGIN { count = split(ports, list, " "); for (i = 1; i <= count; i++) hex[sprintf("%04X", list[i])] = list[i] }
+            $4 == "0A" { n = split($2, part, ":"); if (part[n] in hex) print "= listen LISTEN 0 0 *:" hex[part[n]] " *:* uid=" $8 }'
+    fi
     # Only what is needed of a command line: others' arguments may hold secrets.
     if has ps; then
-        limit 5 ps -ww -eo pid=,user:32=,lstart=,comm=,args= 2>/dev/null | awk '
+        found=$(limit 5 ps -ww -eo pid=,user:32=,lstart=,comm=,args= 2>&1) || blank ray "ps failed"
+        printf '%s\n' "$found" | awk '
             $8 ~ /^(gcs_server|raylet)$/ {
                 session = ""
                 if (match($0, /session_[0-9_-]+/)) session = substr($0, RSTART, RLENGTH)

@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from reprise.cli.render import JsonFlag, finish, guard
-from reprise.cluster.doctor import diagnose
 from reprise.cluster.hostfile import DEFAULT_SLOTS, read_hostfile
 from reprise.cluster.marks import Marks
 from reprise.findings import Severity
-from reprise.pipeline_cluster import Selection, init_site, look_at, select
+from reprise.pipeline_cluster import Selection, examine, init_site, select
 from reprise.pipeline_cluster_up import (
     UpOptions,
     cluster_down,
@@ -92,17 +91,22 @@ def doctor(
     profile: ProfileOption = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
+    active: Annotated[
+        bool,
+        typer.Option("--active", help="Also an all-reduce: it uses the cards and the network."),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Look at every host at once: is it what training needs, and like the others.
 
-    Nothing is changed on the hosts, and nothing that runs there is disturbed. Exit code 0: fine;
+    Nothing is changed on the hosts, and nothing that runs there is disturbed, but for what --active
+    asks for. Exit code 0: fine;
     1: something is wrong; 2: something could not be found out.
     """
     read, selection = select(hostfile, profile, include or (), exclude or ())
     if selection is None:
         finish(read, as_json)
-    report, marks = diagnose(look_at(selection, find_project()))
+    report, marks = examine(selection, find_project(), active)
     report.findings = [*selection.notes.findings, *report.findings]
     if not as_json:
         _print_groups(selection, marks)

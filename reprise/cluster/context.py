@@ -44,9 +44,13 @@ class Context:
     """By host: which shared folder's nonce it saw (yes or no)."""
 
     def answered(self) -> Iterator[tuple[Host, Facts]]:
-        """Hosts that answered, with their facts, in the hostfile's order."""
+        """Hosts whose probe came to its end, with their facts, in the hostfile's order.
+
+        Of half a probe nothing is concluded: what it does not say is not known to be absent.
+        """
         for host in self.hosts:
-            if (facts := self.facts.get(host.name)) is not None:
+            facts = self.facts.get(host.name)
+            if facts is not None and facts.complete:
                 yield host, facts
 
     @property

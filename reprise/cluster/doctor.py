@@ -26,7 +26,7 @@ from reprise.cluster.site import Site
 from reprise.cluster.ssh import Ssh, assignments, run_here
 from reprise.findings import Report
 
-__all__ = ["Look", "Scripts", "diagnose", "head_address", "look", "look_here"]
+__all__ = ["Look", "Scripts", "diagnose", "head_address", "judge", "look", "look_here", "report_of"]
 
 PROBE_SECONDS = 45.0
 """Limit of one host's probe: its own limits add up to less, a login may be slow."""
@@ -201,9 +201,20 @@ def look_here(what: Look) -> Context:
 
 def diagnose(context: Context, command: str = "doctor") -> tuple[Report, Marks]:
     """Every rule on every host. The report holds folded findings, the marks each host's own."""
+    marks = judge(context)
+    return report_of(context, marks, command), marks
+
+
+def judge(context: Context) -> Marks:
+    """Every rule's word on every host."""
     marks = Marks()
     for rule in _RULES:
         rule(context, marks)
+    return marks
+
+
+def report_of(context: Context, marks: Marks, command: str = "doctor") -> Report:
+    """The marks as one report, with what was found of each host."""
     report = marks.report(command)
     report.data["profile"] = context.profile.name
     report.data["hosts"] = {host.name: _host_data(context, host) for host in context.hosts}
@@ -211,7 +222,7 @@ def diagnose(context: Context, command: str = "doctor") -> tuple[Report, Marks]:
         {"hosts": names, "problems": [f"{mark.rule}: {mark.message}" for mark in told]}
         for names, told in marks.groups([host.name for host in context.hosts])
     ]
-    return report, marks
+    return report
 
 
 def _host_data(context: Context, host: Host) -> dict[str, object]:

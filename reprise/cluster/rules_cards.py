@@ -169,7 +169,11 @@ def _rows(host: Host, facts: Facts, marks: Marks) -> None:
         return
     for line in facts.all("gpu.remapped"):
         bus, uncorrectable, pending, failure = [*line.split(", "), "", "", "", ""][:4]
-        if failure.strip() not in ("0", "No"):
+        if "N/A" in line or "Not Supported" in line or not failure:
+            marks.blank(
+                "gpu-rows", host.name, f"{bus}: not told", "run nvidia-smi -q -d ROW_REMAPPER"
+            )
+        elif failure.strip() not in ("0", "No"):
             marks.bad(
                 "gpu-rows",
                 host.name,

@@ -26,6 +26,9 @@ def ports(context: Context, marks: Marks) -> None:
             wanted = context.site.ports.of_head()
         by_number = {number: name for name, number in wanted.items()}
         own = set(facts.pairs("own"))
+        if (why := facts.why("listen")) is not None:
+            marks.blank("ports", host.name, why, "run ss -ltnp on the host")
+            continue
         busy = False
         for line in facts.all("listen"):
             match = re.search(r"[:.](\d+)\s+\S+", line)

@@ -92,6 +92,9 @@ def test_from_hostfile_to_nothing_left(bed: Bed, operator: Operator) -> None:
     assert state == "SUCCEEDED", log
     assert "NAMES ['node1', 'node2', 'node3', 'node4']" in log
 
+    beside = operator.run("doctor", hostfile)
+    assert beside.code == 0 and not beside.of("ports") and not beside.of("sessions")
+
     again = operator.run("cluster", "up", hostfile)
     assert again.code == 0 and "nothing was changed" in again.of("cluster-up")[0][1]
 
