@@ -13,6 +13,7 @@ from reprise.curves.report import write_report
 from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report
 from reprise.metrics import MetricTable, read_run
+from reprise.pipeline_key import KEYS
 from reprise.pipeline_rehearsal import Rehearsal, RehearsalOptions
 from reprise.project import Project
 from reprise.run.folder import FINISHED, RunFolder, newest_finished
@@ -106,8 +107,8 @@ def _compare_origin(report: Report, facts: Mapping[str, Any], reference: Referen
     recorded = reference.provenance
     differing = [
         name
-        for name in ("lock", "recipe", "plugins", "model_sha256", "data_sha256")
-        if name in recorded and recorded[name] != facts.get(name)
+        for name in KEYS
+        if name != "steps" and name in recorded and recorded[name] != facts.get(name)
     ]
     report.passed(rule)
     if differing:

@@ -18,6 +18,7 @@ from reprise.curves.reference import load_reference
 from reprise.errors import OperatorError
 from reprise.files import sha256_file, write_text
 from reprise.findings import Report
+from reprise.pipeline_key import KEYS
 from reprise.pipeline_rehearsal import MODEL, Rehearsal, RehearsalOptions
 from reprise.project import Project
 from reprise.run.folder import FINISHED, RunFolder, recent_runs
@@ -28,8 +29,6 @@ COMMAND = "baseline"
 LABEL = "baseline"
 # Recorded seeds start here, so that the seeds that one types (1, 2, 3) are new ones.
 FIRST_SEED = 101
-# What must be equal between the runs of one reference.
-_KEYS = ("lock", "recipe", "plugins", "model_sha256", "data_sha256", "steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def _may_write(folder: Path, key: Mapping[str, Any], options: BaselineOptions) -
     if not manifest.is_file() or options.replace:
         return
     provenance = load_reference(folder).provenance
-    differing = [name for name in _KEYS if provenance.get(name) != key[name]]
+    differing = [name for name in KEYS if provenance.get(name) != key[name]]
     if differing:
         raise OperatorError(
             "baseline-exists",
@@ -87,7 +86,7 @@ def _may_write(folder: Path, key: Mapping[str, Any], options: BaselineOptions) -
 
 def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
     facts = run.read()
-    moved = [name for name in _KEYS if facts.get(name) != key[name]]
+    moved = [name for name in KEYS if facts.get(name) != key[name]]
     if moved:
         raise OperatorError(
             "baseline-moved",
@@ -100,7 +99,7 @@ def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
 def _finished(project: Project, key: Mapping[str, Any], seed: int) -> RunFolder | None:
     for run in recent_runs(project.runs, MODEL):
         facts = run.read()
-        same = all(facts.get(name) == key[name] for name in _KEYS)
+        same = all(facts.get(name) == key[name] for name in KEYS)
         if same and facts.get("seed") == seed and facts.get("state") == FINISHED:
             return run
     return None
@@ -128,7 +127,7 @@ def _write_reference(
     document.add(
         "provenance",
         {
-            **{name: key[name] for name in _KEYS},
+            **{name: key[name] for name in KEYS},
             "verl": first["verl"],
             "recorded": time.strftime("%Y-%m-%d", time.gmtime()),
             "machine": _machine(),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,9 @@ import yaml
 
 from reprise.data.toy import ToyData, write_toy
 from reprise.errors import CannotTell, OperatorError
-from reprise.files import dump_json, sha256_text, write_text
+from reprise.files import dump_json, write_text
 from reprise.findings import Report
-from reprise.lock.read import machine_hash, read_lock
+from reprise.pipeline_key import run_key
 from reprise.project import Project
 from reprise.recipe.card import card_of
 from reprise.recipe.compose import compose
@@ -158,17 +156,7 @@ class Rehearsal:
     def key(self) -> dict[str, Any]:
         """What must be equal between runs of one reference."""
         model, data = self.prepare()
-        return self._key(self._compose(self._overrides()), model, data)
-
-    def _key(self, config: Mapping[str, Any], model: TinyModel, data: ToyData) -> dict[str, Any]:
-        return {
-            "lock": machine_hash(read_lock(self.project.lock), "rehearsal"),
-            "recipe": _recipe_key(config),
-            "plugins": _plugins_key(self.project.rehearsal_python),
-            "model_sha256": model.sha256,
-            "data_sha256": {"train": data.train_sha256, "val": data.val_sha256},
-            "steps": int(config["trainer"]["total_training_steps"]),
-        }
+        return run_key(self.project, self._compose(self._overrides()), model, data)
 
     def _new_folder(self, model: TinyModel, data: ToyData) -> RunFolder:
         overrides = self._overrides()
@@ -182,7 +170,7 @@ class Rehearsal:
             "overrides": overrides,
             "verl": self.tree.label(),
             "process": _own_process(),
-            **self._key(config, model, data),
+            **run_key(self.project, config, model, data),
         }
         folder = RunFolder.create(self.project.runs, MODEL, facts)
         text = yaml.safe_dump(config, sort_keys=False)
@@ -288,36 +276,6 @@ def _failure(folder: RunFolder, attempt: Attempt, expected: int) -> Report:
         f"read {where}; when it is mended, repeat the command (a new run folder is made)",
     )
     return report
-
-
-def _recipe_key(config: Mapping[str, Any]) -> str:
-    """A hash of the resolved config without what differs between runs of one reference.
-
-    These are the seed, the number of steps (a key of its own), and paths of this machine.
-    """
-    value = json.loads(json.dumps(config))
-    data, trainer = value["data"], value["trainer"]
-    for node, name in (
-        (data, "seed"),
-        (data, "train_files"),
-        (data, "val_files"),
-        (trainer, "total_training_steps"),
-        (trainer, "default_local_dir"),
-    ):
-        node.pop(name, None)
-    return sha256_text(json.dumps(value, sort_keys=True))
-
-
-def _plugins_key(python: Path) -> str:
-    """A hash of the installed plug-ins' code, without comments: it shapes what is measured.
-
-    The modules that only describe and check the bridges are left out: they compute nothing.
-    """
-    folder = "lib/python3*/site-packages/reprise_plugins/*.py"
-    sources = sorted(python.parent.parent.glob(folder))
-    described = ("__main__.py", "bridge.py", "bridges.py")
-    code = (path.read_bytes() for path in sources if path.name not in described)
-    return sha256_text("".join(ast.dump(ast.parse(text)) for text in code))
 
 
 def _own_process() -> dict[str, float]:

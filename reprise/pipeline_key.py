@@ -1,0 +1,64 @@
+"""What a rehearsal run is keyed by: runs of one reference agree in all of it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reprise.data.toy import ToyData
+from reprise.files import sha256_text
+from reprise.lock.read import machine_hash, read_lock
+from reprise.project import Project
+from reprise.rehearsal.model import TinyModel
+
+__all__ = ["KEYS", "run_key"]
+
+KEYS = ("lock", "recipe", "plugins", "model_sha256", "data_sha256", "steps")
+"""The names of the key, in run.json and in a reference's provenance."""
+
+
+def run_key(
+    project: Project, config: Mapping[str, Any], model: TinyModel, data: ToyData
+) -> dict[str, Any]:
+    """The key of a run with the resolved `config`; `steps` is a number, the others are hashes."""
+    return {
+        "lock": machine_hash(read_lock(project.lock), "rehearsal"),
+        "recipe": _recipe_key(config),
+        "plugins": _plugins_key(project.rehearsal_python),
+        "model_sha256": model.sha256,
+        "data_sha256": {"train": data.train_sha256, "val": data.val_sha256},
+        "steps": int(config["trainer"]["total_training_steps"]),
+    }
+
+
+def _recipe_key(config: Mapping[str, Any]) -> str:
+    """A hash of the resolved config without what differs between runs of one reference.
+
+    These are the seed, the number of steps (a key of its own), and paths of this machine.
+    """
+    value = json.loads(json.dumps(config))
+    data, trainer = value["data"], value["trainer"]
+    for node, name in (
+        (data, "seed"),
+        (data, "train_files"),
+        (data, "val_files"),
+        (trainer, "total_training_steps"),
+        (trainer, "default_local_dir"),
+    ):
+        node.pop(name, None)
+    return sha256_text(json.dumps(value, sort_keys=True))
+
+
+def _plugins_key(python: Path) -> str:
+    """A hash of the installed plug-ins' code, without comments: it shapes what is measured.
+
+    The modules that only describe and check the bridges are left out: they compute nothing.
+    """
+    folder = "lib/python3*/site-packages/reprise_plugins/*.py"
+    sources = sorted(python.parent.parent.glob(folder))
+    described = ("__main__.py", "bridge.py", "bridges.py")
+    code = (path.read_bytes() for path in sources if path.name not in described)
+    return sha256_text("".join(ast.dump(ast.parse(text)) for text in code))
