@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,14 @@ def _tree(staging: _Staging, name: str, tree: Tree) -> None:
 
 
 def _environment(staging: _Staging, name: str, environment: Environment) -> None:
-    wheels = _download(staging, name, read_pins(staging.root / environment.requirements))
+    pins = read_pins(staging.root / environment.requirements)
+    # Left alone, pip takes the file whose hash the index announces: a build of torch for CUDA,
+    # also where the site has one for the CPU. Ask for that by name first; when there is none,
+    # the download of all pins takes what there is.
+    for pin in (pin for pin in pins if pin.name == "torch"):
+        with contextlib.suppress(OperatorError):
+            _download(staging, pin.name, [replace(pin, version=f"{pin.version}+cpu")])
+    wheels = _download(staging, name, pins)
     # Where pip took a build of torch for CUDA, what that build asks for must come along.
     if any(file.startswith("torch-") and "+cpu" not in file for file in wheels):
         for extra in environment.extra:

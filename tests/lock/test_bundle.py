@@ -30,14 +30,16 @@ PART = 200_000
 CONTENT = random.Random(1).randbytes(700_000)
 
 
-def wheel(folder: Path, name: str) -> Path:
+def wheel(folder: Path, name: str, version: str = "1.0") -> Path:
     """A real wheel of one module."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}-1.0-py3-none-any.whl"
-    info = f"{name}-1.0.dist-info"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr(f"{name}.py", "VALUE = 1\n")
-        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        file.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
         file.writestr(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
@@ -178,6 +180,21 @@ def test_the_wheels_of_environments_and_packages_come_along(
     report = create(path, tmp_path / "c", ["package.two"], "h20")
     assert [item.where for item in report.errors()] == ["two"]
     assert not (tmp_path / "c").exists()
+
+
+def test_a_build_of_torch_for_the_cpu_is_preferred(with_wheels: Path, tmp_path: Path) -> None:
+    index, path = tmp_path / "index", with_wheels / "versions.lock"
+    builds = [wheel(index, "torch"), wheel(index, "torch", "1.0+cpu")]
+    file = with_wheels / "requirements/operator.txt"
+    before = digest(file), pins_sha256(read_pins(file))
+    hashes = " ".join(f"--hash=sha256:{digest(build)}" for build in builds)
+    file.write_text(f"{file.read_text()}torch==1.0 {hashes}\n")
+    text = path.read_text().replace(before[0], digest(file))
+    path.write_text(text.replace(before[1], pins_sha256(read_pins(file))))
+    create(path, tmp_path / "b", ["package.two"], "h20")
+    names = {Path(item.path).name for item in read_part(tmp_path / "b").items}
+    assert "torch-1.0+cpu-py3-none-any.whl" in names
+    assert "torch-1.0-py3-none-any.whl" not in names
 
 
 def test_one_flipped_bit_anywhere_is_refused_with_the_part(
