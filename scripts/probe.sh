@@ -102,11 +102,20 @@ listening() {
         blank ray 'ps: command not found'
     fi
     if [ -n "$P_MARK" ]; then
-        grep -lF "REPRISE_CLUSTER=$P_MARK" /proc/[0-9]*/environ 2>/dev/null | while read -r path; do
-            pid=${path#/proc/}
-            pid=${pid%/environ}
-            fact own "$pid $(cat "/proc/$pid/comm" 2>/dev/null)"
-        done
+        # With their children: a worker's title can have overwritten its environment.
+        marked=$(grep -lF "REPRISE_CLUSTER=$P_MARK" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | tr '\n' ' ')
+        cat /proc/[0-9]*/stat 2>/dev/null |
+            sed -n 's/^\([0-9]*\) (\(.*\)) . \([0-9]*\) .*/\1 \3 \2/p' | awk -v marked="$marked" '
+            BEGIN { count = split(marked, list, " "); for (i = 1; i <= count; i++) mine[list[i]] = 1 }
+            { parent[$1] = $2; name[$1] = $3 }
+            END {
+                do {
+                    more = 0
+                    for (pid in parent)
+                        if (!(pid in mine) && (parent[pid] in mine)) { mine[pid] = 1; more = 1 }
+                } while (more)
+                for (pid in mine) if (pid in name) print "= own " pid, name[pid]
+            }'
     fi
 }
 
