@@ -43,6 +43,7 @@ _RULES: Sequence[Callable[[Context, Marks], None]] = (
     rules_network.addresses,
     rules_network.proxies,
     rules_network.rdma,
+    rules_network.ray_address,
     rules_host.ports,
     rules_host.sessions,
     rules_host.shm,

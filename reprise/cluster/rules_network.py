@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+from reprise.cluster.address import jobs_address
 from reprise.cluster.context import Context, common
 from reprise.cluster.facts import Address, Facts
 from reprise.cluster.hostfile import Host
 from reprise.cluster.marks import Marks
+from reprise.errors import OperatorError
 
-__all__ = ["INNER", "addresses", "covering", "proxies", "rdma"]
+__all__ = ["INNER", "addresses", "covering", "proxies", "ray_address", "rdma"]
 
 # Cards that exist for containers and virtual machines of the host itself: NCCL takes them all the
 # same when nothing is named (NVIDIA/nccl issues 375 and 697).
@@ -138,6 +140,20 @@ def proxies(context: Context, marks: Marks) -> None:
             )
         else:
             marks.good("proxy", host.name)
+
+
+def ray_address(context: Context, marks: Marks) -> None:
+    """RAY_ADDRESS of a login: a job submitted there goes where it says, or nowhere."""
+    for host, facts in context.answered():
+        value = facts.environment().get("RAY_ADDRESS")
+        if value is None or value == "auto":
+            marks.good("ray-address", host.name)
+            continue
+        try:
+            jobs_address(value, on_head=host is context.head)
+            marks.good("ray-address", host.name)
+        except OperatorError as error:
+            marks.warn("ray-address", host.name, f"RAY_ADDRESS={value}: {error.message}", error.fix)
 
 
 def _covered(name: str, entries: set[str]) -> bool:

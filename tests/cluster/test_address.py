@@ -1,0 +1,40 @@
+"""Addresses that are taken for the Jobs API's."""
+
+from __future__ import annotations
+
+import pytest
+
+from reprise.cluster.address import jobs_address
+from reprise.errors import OperatorError
+from tests.cluster.make import base, judged, of
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("http://10.8.0.11:6379", "6379 is the cluster's own port"),
+        ("ray://10.8.0.11:10001", "ray:// is not the Jobs API's protocol"),
+        ("http://127.0.0.1:8265", "not the head"),
+        ("http://fd00::12:8265", "in brackets"),
+        ("http://10.8.0.11", "no port"),
+        ("http://10.8.0.11:99999", "range"),
+        ("", "no host"),
+    ],
+)
+def test_what_is_not_the_jobs_api(text: str, said: str) -> None:
+    with pytest.raises(OperatorError) as caught:
+        jobs_address(text)
+    assert said in caught.value.message
+
+
+def test_what_is() -> None:
+    assert jobs_address("10.8.0.11:8265") == ("http://10.8.0.11:8265", "http:// was put in front")
+    assert jobs_address("http://10.8.0.11:8265/") == ("http://10.8.0.11:8265", None)
+    assert jobs_address("http://127.0.0.1:8265", on_head=True) == ("http://127.0.0.1:8265", None)
+    assert jobs_address("http://[FD00::12]:8265")[0] == "http://[fd00::12]:8265"
+
+
+def test_the_doctor_tells_a_wrong_one() -> None:
+    texts = {"n1": base("n1"), "n2": base("n2") + "= env RAY_ADDRESS 10.8.0.11:6379 \n"}
+    (finding,) = of(judged(texts), "ray-address")
+    assert finding.where == "n2" and "8265" in finding.fix
