@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import subprocess
@@ -21,6 +22,9 @@ from pathlib import Path
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin") or "/usr/sbin/sshd"
 IP = shutil.which("ip", path="/usr/sbin:/usr/bin:/sbin:/bin") or "ip"
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT_IN_TMP = CHECKOUT.relative_to("/tmp") if CHECKOUT.is_relative_to("/tmp") else None
 
 
 def sh(*words: str, check: bool = True) -> str:
@@ -155,7 +159,8 @@ class Bed:
         self._sshd_config(host)
         script = f"""
             hostname {host.name}
-            mount --bind {host.tmp} /tmp
+            {self._checkout_below_tmp(host)}
+            mount --rbind {host.tmp} /tmp
             mount -t tmpfs -o size={host.shm},mode=1777 shm /dev/shm
             mount -t tmpfs run /run
             mkdir -p /run/sshd
@@ -173,6 +178,15 @@ class Bed:
                 stderr=log,
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
             )
+
+    @staticmethod
+    def _checkout_below_tmp(host: BedHost) -> str:
+        """Shell text that keeps the checkout visible where it lies in the /tmp that is hidden."""
+        if CHECKOUT_IN_TMP is None:
+            return ":"
+        inside = host.tmp / CHECKOUT_IN_TMP
+        inside.mkdir(parents=True, exist_ok=True)
+        return shlex.join(["mount", "--bind", str(CHECKOUT), str(inside)])
 
     def stop(self, host: BedHost) -> None:
         """End the host, all of its processes with it."""

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from reprise.run.jobs import ENDED, Jobs
-from tests.cluster.bed import Bed, BedHost
+from tests.cluster.bed import CHECKOUT_IN_TMP, Bed, BedHost
 from tests.cluster.conftest import RAY_PYTHON, Done, Operator
 
 pytestmark = pytest.mark.rehearsal
@@ -30,7 +30,8 @@ def leftovers(host: BedHost) -> list[str]:
     """What is there besides sshd, its sessions and this very look."""
     mine = ("sshd", "ps -ww -eo pid,args")
     lines = [line for line in host.processes() if not any(word in line for word in mine)]
-    files = [path.name for path in host.tmp.iterdir()]
+    kept = CHECKOUT_IN_TMP.parts[0] if CHECKOUT_IN_TMP else ""
+    files = [path.name for path in host.tmp.iterdir() if path.name != kept]
     sockets = host.run("ss", "-Hltn").splitlines()
     return [*lines, *files, *(line for line in sockets if ":22 " not in line)]
 
