@@ -18,17 +18,23 @@ MARK = "REPRISE_RUN_ID"
 
 
 def marked(run_id: str) -> list[psutil.Process]:
-    """This user's processes that carry `run_id`, whoever their parent is now."""
+    """This user's processes that carry `run_id`, and all that descend from them.
+
+    Descendants count because Ray's workers write their title over the memory that holds their
+    environment.
+    """
     wanted = f"{MARK}={run_id}".encode()
-    found = []
+    found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
         # A process can end, or belong to another user, between the listing and the reading.
         with contextlib.suppress(OSError):
             if wanted in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
-                found.append(process)
-    return found
+                found[process.pid] = process
+    for process in list(found.values()):
+        with contextlib.suppress(psutil.Error):
+            found |= {child.pid: child for child in process.children(recursive=True)}
+    found.pop(os.getpid(), None)
+    return list(found.values())
 
 
 def alive(pid: int, created: float) -> bool:
@@ -51,17 +57,32 @@ def stop_all(run_id: str, grace: float = 10.0, first: Iterable[psutil.Process] =
     `first` are asked before all others (Ray's own launcher, which stops its children in order).
     Returns the pids that are still there afterwards: an empty list is the proof that none is.
     """
+    # Taken before any parent is gone: an orphan whose title hides its mark cannot be found later.
+    known = marked(run_id)
     _signal(first, signal.SIGTERM)
     psutil.wait_procs(list(first), timeout=grace)
-    remaining = marked(run_id)
+    remaining = _still(known, run_id)
     _signal(remaining, signal.SIGTERM)
     psutil.wait_procs(remaining, timeout=min(grace, 3.0))
     deadline = time.monotonic() + grace
     # Ray restarts nothing once its launcher is gone, but workers may still be forking.
-    while (remaining := marked(run_id)) and time.monotonic() < deadline:
+    while (remaining := _still(known, run_id)) and time.monotonic() < deadline:
         _signal(remaining, signal.SIGKILL)
         psutil.wait_procs(remaining, timeout=2.0)
     return [process.pid for process in remaining]
+
+
+def _still(known: Iterable[psutil.Process], run_id: str) -> list[psutil.Process]:
+    """What is left of `known` (psutil tells a recycled pid by its start time), and what is new."""
+    left = {process.pid: process for process in known if _runs(process)}
+    return list((left | {process.pid: process for process in marked(run_id)}).values())
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:

@@ -43,3 +43,28 @@ def test_a_recycled_pid_is_not_the_recorded_process() -> None:
     assert alive(me.pid, me.create_time())
     assert not alive(me.pid, me.create_time() - 100)
     assert not alive(2**22 + 1, 0)
+
+
+# Ray's workers set a title, which overwrites the environment that the kernel shows.
+TITLED = (
+    "import os, subprocess, sys, time\n"
+    f"subprocess.Popen({SLEEPER!r}, env={{'PATH': os.environ['PATH']}})\n"
+    "print('up', flush=True)\n"
+    "time.sleep(60)\n"
+)
+
+
+def test_descendants_without_the_mark_are_found_and_stopped() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", TITLED],
+        env={**os.environ, MARK: "run-titled"},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert parent.stdout is not None and parent.stdout.readline() == b"up\n"
+        found = marked("run-titled")
+        assert len(found) == 2
+        assert stop_all("run-titled", grace=2.0, first=[psutil.Process(parent.pid)]) == []
+        assert not any(process.is_running() for process in found)
+    finally:
+        parent.kill()
