@@ -86,8 +86,9 @@ class Rehearsal:
         folder = self._new_folder(model, data)
         try:
             attempt = self._attempt(folder, python, model, data)
-        except BaseException:
-            folder.update(state="interrupted", process=None)
+        except BaseException as error:
+            cut = isinstance(error, KeyboardInterrupt)
+            folder.update(state="interrupted" if cut else "failed", process=None)
             raise
         return self._close(folder, attempt)
 
@@ -228,6 +229,8 @@ class Rehearsal:
             with self.console.phase("stopping Ray"):
                 left = ray.stop()
             folder.event("ray stopped", left=left)
+            if left:
+                self.console.line(f"these processes would not stop, end them by hand: {left}")
 
     @staticmethod
     def entrypoint(python: Path, overrides: list[str]) -> str:
