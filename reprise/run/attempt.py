@@ -21,7 +21,7 @@ __all__ = ["STALL_SECONDS", "Attempt", "Job", "Outcome", "read_steps", "run_atte
 STALL_SECONDS = 180.0
 """A job that shows nothing new for this long is ended as failed."""
 
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 2.0
 _LOG_SECONDS = 10.0
 
 

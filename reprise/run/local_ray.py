@@ -79,6 +79,9 @@ def start_local_ray(python: Path, run_id: str, slots: int, temp_dir: Path, log: 
         # Ray would start one idle Python per logical CPU: each is CPU time taken from start-up.
         "RAY_enable_worker_prestart": "0",
         "RAY_prestart_worker_first_driver": "0",
+        # Statistics of every process, every five seconds, for a dashboard that nobody looks at.
+        "REPORTER_UPDATE_INTERVAL_MS": "60000",
+        "RAY_enable_metrics_collection": "false",
     }
     command = [
         *(str(python.parent / "ray"), "start", "--head", "--block"),
