@@ -153,10 +153,12 @@ fi
 if [ -n "${REPRISE_EXTRA_INDEX_URL:-}" ]; then
     export PIP_EXTRA_INDEX_URL="$REPRISE_EXTRA_INDEX_URL" UV_INDEX="$REPRISE_EXTRA_INDEX_URL"
 fi
+wheels=''
 if [ -n "${REPRISE_WHEELS:-}" ]; then
     # As a URL: pip would take a blank in the folder's name for the end of it.
     wheels=file://$(cd "$REPRISE_WHEELS" && pwd | sed 's/%/%25/g; s/ /%20/g; s/#/%23/g')
-    export PIP_NO_INDEX=1 PIP_FIND_LINKS="$wheels" UV_NO_INDEX=1 UV_FIND_LINKS="$wheels"
+    # uv has no variable that keeps it from its index: its options are given below.
+    export PIP_NO_INDEX=1 PIP_FIND_LINKS="$wheels"
 fi
 export UV_INDEX_STRATEGY=unsafe-best-match UV_LINK_MODE="${UV_LINK_MODE:-copy}"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
@@ -168,7 +170,8 @@ pip_install() {
 
 install() {
     if command -v uv >/dev/null 2>&1; then
-        uv pip install --python "$py" --compile-bytecode --no-deps --no-build-isolation "$@" && return
+        uv pip install --python "$py" --compile-bytecode --no-deps --no-build-isolation \
+            ${wheels:+--no-index --find-links "$wheels"} "$@" && return
         echo 'uv failed; pip may know an index or a folder that uv does not: trying pip'
     fi
     pip_install "$@"

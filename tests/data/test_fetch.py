@@ -245,7 +245,7 @@ def test_a_server_that_lies_about_its_bytes(tmp_path: Path) -> None:
     """Its digest is right but not what it sends: refused, and nothing of it is kept."""
     data = os.urandom(100_000)
     site = Site(tmp_path, data)
-    told = Behaviour({FILE: data}, sent=b"x" + data[1:])
+    told = Behaviour({FILE: data}, sent=bytes([data[0] ^ 1]) + data[1:])
     with serving(told) as endpoint:
         with pytest.raises(OperatorError, match="the server sent"):
             site.fetch(endpoint)

@@ -73,7 +73,7 @@ def test_with_uv_on_the_path(mini: Mini) -> None:
     assert done.returncode == 0, done.stderr
     assert mini.version("delta") == "3.0"
     log = (mini.root / ".cache" / "setup-operator.log").read_text()
-    assert "+ delta==3.0" in log, "uv did not install it"
+    assert "+ delta==3.0" in log, log
     assert "trying pip" not in log
 
 
