@@ -110,30 +110,28 @@ def _watch(
     shown = -1
     unreachable_since: float | None = None
     while True:
+        now = time.monotonic()
+        lost = ""
+        try:
+            state, message = jobs.state(job.job_id)
+            unreachable_since = None
+        except CannotTell as error:
+            state, message = "", ""
+            unreachable_since = unreachable_since or now
+            lost = error.message if now - unreachable_since > watch.limit else ""
+        # Read after the state: when the job has ended, these are all the steps there will be.
         steps = read_steps(folder.metrics_file(number))
-        watch.records(len(steps), time.monotonic())
+        watch.records(len(steps), now)
         for step in steps:
             if step.step > shown:
                 shown = step.step
                 if shown <= 1:
                     folder.event("first step" if shown else "first validation", attempt=number)
                 on_step(step)
-        now = time.monotonic()
-        try:
-            state, message = jobs.state(job.job_id)
-            unreachable_since = None
-        except CannotTell as error:
-            unreachable_since = unreachable_since or now
-            if now - unreachable_since > watch.limit:
-                return Attempt(number, Outcome.LOST, max(shown, 0), error.message)
-            state, message = "", ""
+        if lost:
+            return Attempt(number, Outcome.LOST, max(shown, 0), lost)
         if state in ENDED:
             outcome = Outcome.SUCCEEDED if state == "SUCCEEDED" else Outcome.FAILED
-            final = read_steps(folder.metrics_file(number))
-            for step in final:
-                if step.step > shown:
-                    shown = step.step
-                    on_step(step)
             return Attempt(number, outcome, max(shown, 0), message)
         if watch.stalled(now):
             jobs.stop(job.job_id)
