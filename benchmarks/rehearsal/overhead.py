@@ -2,9 +2,14 @@
 
     .venv/bin/python benchmarks/rehearsal/overhead.py --pairs 3 --steps 40 --out results.json
 
-A: `reprise reproduce` (submit to a private Ray through the Jobs API, watch, collect, judge).
+A: `reprise reproduce` (submit to a private Ray through the Jobs API, watch, collect, stop Ray; the
+   verdict that follows has no counterpart by hand and is given apart).
 B: `python -m verl.trainer.main_ppo` typed by hand with the same overrides and variables; verl
    starts its own local Ray. Times are of the metrics file that verl itself writes.
+
+After start-up, two figures are compared: what lies outside the steps (from the last step's record
+to the end), as seconds, and the median step, as verl itself times it. Their sum over a run is the
+overhead. A single wall time would drown 2 % in the machine's own drift.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +34,7 @@ import yaml
 from reprise.files import dump_json
 from reprise.pipeline_rehearsal import RECIPE, Rehearsal, RehearsalOptions
 from reprise.project import Project, find_project
+from reprise.run.attempt import read_steps
 from reprise.run.processes import MARK, marked, stop_all
 
 
@@ -40,18 +46,21 @@ class Measurement:
     first_step: float
     last_step: float
     end: float
-    steps: int
+    step_seconds: list[float]
+    judging: float
     peak_memory: int
     processes: int
     events: list[dict[str, Any]]
 
     @property
     def per_step(self) -> float:
-        return (self.last_step - self.first_step) / (self.steps - 1)
+        """Median of verl's own step times but the first, which warms up."""
+        return statistics.median(self.step_seconds[1:])
 
     @property
-    def after_start(self) -> float:
-        return self.end - self.first_step
+    def tail(self) -> float:
+        """Seconds from the last step's record to the end of the run, the verdict left out."""
+        return self.end - self.judging - self.last_step
 
 
 def measure(arm: str, command: list[str], environment: dict[str, str], find: Any) -> Measurement:
@@ -79,7 +88,8 @@ def measure(arm: str, command: list[str], environment: dict[str, str], find: Any
     end = time.monotonic() - begun
     if not first:
         raise SystemExit(f"{arm}: no training step; command: {command}")
-    return Measurement(arm, first, last, end, steps, peak, most, [])
+    seconds = [step.seconds for step in read_steps(find()) if step.seconds is not None]
+    return Measurement(arm, first, last, end, seconds, 0.0, peak, most, [])
 
 
 def _training_steps(path: Path) -> int:
@@ -151,10 +161,12 @@ def chained(project: Project, steps: int, scratch: Path) -> Measurement:
         return found[0] if found else None
 
     result = measure("chain", command, environment, find)
+    ended = time.time()
     events = next(iter(runs.glob("rehearsal/*/events.jsonl")), None)
-    if events is not None:
-        result.events.extend(json.loads(line) for line in events.read_text().splitlines())
-    return result
+    if events is None:
+        return result
+    result.events.extend(json.loads(line) for line in events.read_text().splitlines())
+    return replace(result, judging=ended - result.events[-1]["time"])
 
 
 def summary(results: list[Measurement]) -> dict[str, Any]:
@@ -162,17 +174,23 @@ def summary(results: list[Measurement]) -> dict[str, Any]:
     chain = [item for item in results if item.arm == "chain"]
     hand = [item for item in results if item.arm == "by hand"]
     pairs = list(zip(chain, hand, strict=True))
+    per_step, tail = (
+        [statistics.median(getattr(item, name) for item in items) for items in (chain, hand)]
+        for name in ("per_step", "tail")
+    )
+    steps = len(chain[0].step_seconds)
     return {
         "pairs": len(pairs),
+        "after_start_ratio": (steps * per_step[0] + tail[0]) / (steps * per_step[1] + tail[1]),
         "start_up_overhead_s": [a.first_step - b.first_step for a, b in pairs],
-        "after_start_ratio": [a.after_start / b.after_start for a, b in pairs],
         "per_step_ratio": [a.per_step / b.per_step for a, b in pairs],
+        "tail_overhead_s": [a.tail - b.tail for a, b in pairs],
         "median": {
             arm: {
                 "first_step_s": statistics.median(item.first_step for item in items),
                 "per_step_s": statistics.median(item.per_step for item in items),
-                "after_start_s": statistics.median(item.after_start for item in items),
-                "end_s": statistics.median(item.end for item in items),
+                "tail_s": statistics.median(item.tail for item in items),
+                "judging_s": statistics.median(item.judging for item in items),
                 "peak_memory_gib": max(item.peak_memory for item in items) / 2**30,
                 "processes": max(item.processes for item in items),
             }
