@@ -19,11 +19,13 @@ import psutil
 from reprise.errors import CannotTell, OperatorError
 from reprise.files import write_text
 from reprise.run.processes import MARK, stop_all
+from reprise.run.segments import Segments, remove_segments
 
 __all__ = ["LocalRay", "new_temp_dir", "remove_leftovers", "start_local_ray"]
 
 _READY_SECONDS = 90.0
 _SESSION_FOLDER = "reprise-ray-"
+_SEGMENTS = "segments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +38,19 @@ class LocalRay:
     token_file: Path
     pid: int
     created: float
+    segments: Segments
 
     def stop(self) -> list[int]:
-        """Stop its processes and remove its temp dir; returns pids that would not go."""
+        """Stop its processes, remove its shared memory and temp dir; returns pids that stay."""
         launcher = []
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self.pid)
             if abs(process.create_time() - self.created) < 1:
                 launcher.append(process)
+        self.segments.close()
         left = stop_all(self.run_id, first=launcher)
         if not left:
+            remove_segments(self.temp_dir / _SEGMENTS)
             shutil.rmtree(self.temp_dir, ignore_errors=True)
         return left
 
@@ -110,6 +115,7 @@ def start_local_ray(python: Path, run_id: str, slots: int, temp_dir: Path, log: 
         token_file=token_file,
         pid=process.pid,
         created=psutil.Process(process.pid).create_time(),
+        segments=Segments(run_id, temp_dir / _SEGMENTS),
     )
     try:
         _wait_ready(ray, process, log)
@@ -166,5 +172,6 @@ def remove_leftovers(run_id: str, temp_dir: Path) -> list[int]:
     """
     left = stop_all(run_id)
     if not left and temp_dir.name.startswith(_SESSION_FOLDER):
+        remove_segments(temp_dir / _SEGMENTS)
         shutil.rmtree(temp_dir, ignore_errors=True)
     return left

@@ -56,6 +56,10 @@ def test_the_run_folder_is_whole_and_nothing_is_left(judged: Judged) -> None:
     assert (path / "report.html").is_file() and (path / "curves.png").is_file()
     assert "<REPRISE" not in (path / "config.yaml").read_text()
     assert marked(judged.folder.name) == []
+    # vLLM's message queues; other programs' segments come and go by other names.
+    began = (path / "command.txt").stat().st_mtime
+    segments = [file for file in Path("/dev/shm").glob("psm_*") if file.stat().st_mtime > began]
+    assert segments == []
     facts = judged.folder.read()
     assert facts["state"] == "finished" and facts["process"] is None
     assert not Path(facts["ray_temp_dir"]).exists()
