@@ -1,4 +1,4 @@
-"""What an entry's reference names now: asked of git servers, the Hub, registries and indexes."""
+"""What an entry's reference names now: asked of git servers, registries and indexes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import httpx
-from huggingface_hub import HfApi, hf_hub_download
-from huggingface_hub.errors import HfHubHTTPError
-
 from reprise.errors import CannotTell, OperatorError
 from reprise.files import sha256_file
 from reprise.lock.checkout import gitlinks
 from reprise.lock.engine import inspect_image
 from reprise.lock.fetch import Cause, cause_of, fetch_commit
 from reprise.lock.git import GitError, git
-from reprise.lock.model import Data, Environment, Image, Model, Package, Tree
+from reprise.lock.model import Environment, Image, Package, Tree
 from reprise.lock.registry import Resolved, resolve_tag
 from reprise.lock.requirements import pins_sha256, read_pins
 from reprise.lock.rewrite import Value
@@ -29,10 +25,8 @@ from reprise.lock.sources import Mirror, urls_for
 __all__ = [
     "Changes",
     "commit_at",
-    "resolve_data",
     "resolve_environment",
     "resolve_image",
-    "resolve_model",
     "resolve_package",
     "resolve_tree",
 ]
@@ -146,50 +140,6 @@ def resolve_image(name: str, image: Image, to: str | None) -> tuple[Changes, str
 
 def _image_changes(tag: str, found: Resolved) -> Changes:
     return {(): {"want": tag, "digest": found.digest, "image_id": found.image_id}}
-
-
-def resolve_data(name: str, data: Data, to: str | None) -> Changes:
-    """Revision, size and sha256 of the data file at `to`; its rows are no longer known."""
-    ref = to or data.want or "main"
-    try:
-        info = HfApi().dataset_info(data.repo, revision=ref, files_metadata=True)
-    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
-        raise _hub(f"data.{name}", data.repo, error) from error
-    file = next((item for item in info.siblings or [] if item.rfilename == data.file), None)
-    if file is None or file.lfs is None:
-        message = f"{data.repo} at {ref} has no large file {data.file}"
-        raise OperatorError("hub", f"data.{name}", message, "correct `file`")
-    values: dict[str, Value] = {"want": ref, "revision": info.sha, "sha256": file.lfs.sha256}
-    values["bytes"] = file.lfs.size
-    if file.lfs.sha256 != data.sha256:
-        values |= {"rows": None, "unique_prompts": None}
-    return {(): values}
-
-
-def resolve_model(name: str, model: Model, to: str | None) -> Changes:
-    """Revision of `to`, and the digests of its config and weight index."""
-    ref = to or model.want or "main"
-    values: dict[str, Value] = {"want": ref}
-    try:
-        revision = HfApi().model_info(model.repo, revision=ref).sha
-        values["revision"] = revision
-        files = {"config_sha256": "config.json", "index_sha256": "model.safetensors.index.json"}
-        with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
-            for key, file in files.items():
-                path = hf_hub_download(model.repo, file, revision=revision, local_dir=folder)
-                values[key] = sha256_file(Path(path))
-    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
-        raise _hub(f"model.{name}", model.repo, error) from error
-    return {(): values}
-
-
-def _hub(where: str, repo: str, error: Exception) -> OperatorError:
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if status == 404:
-        return OperatorError("hub", where, f"{repo}: {said}", "correct `repo` or the revision")
-    fix = "check the network and HF_ENDPOINT; for a gated repository set HF_TOKEN"
-    return CannotTell("hub", where, f"the Hub cannot be asked about {repo}: {said}", fix)
 
 
 def resolve_package(name: str, package: Package, to: str | None) -> Changes:

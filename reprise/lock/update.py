@@ -9,6 +9,7 @@ from pathlib import Path
 from reprise.errors import CannotTell, OperatorError
 from reprise.files import write_text
 from reprise.findings import Report
+from reprise.lock.hub import data_at, model_at
 from reprise.lock.model import (
     MACHINES,
     Data,
@@ -22,10 +23,8 @@ from reprise.lock.model import (
 from reprise.lock.read import machine_hash, parse_lock, read_text, resolve_name
 from reprise.lock.resolve import (
     Changes,
-    resolve_data,
     resolve_environment,
     resolve_image,
-    resolve_model,
     resolve_package,
     resolve_tree,
 )
@@ -73,9 +72,9 @@ def _resolve(
         case Image() as image:
             return resolve_image(short, image, to)[0]
         case Data() as data:
-            return resolve_data(short, data, to)
+            return {(): data_at(short, data, to)}
         case Model() as model:
-            return resolve_model(short, model, to)
+            return {(): model_at(short, model, to)}
         case Package() as package:
             return resolve_package(short, package, to)
         case Environment() as environment:

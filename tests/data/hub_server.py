@@ -21,10 +21,13 @@ _INFO = re.compile(r"/api/(?:datasets|models)/([^/]+/[^/]+)/(revision|tree)/([^/
 class Behaviour:
     """What the server does: `status` for every request; `cut` ends each body after that many
     bytes (as often as `cuts` says); `pause` seconds between pieces of 64 KiB; `sent` in the place
-    of the file's bytes.
+    of the file's bytes; `commits` is what branches, tags and hashes name (empty: any names
+    REVISION); the files in `large` lie in Git LFS.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
+    commits: dict[str, str] = field(default_factory=dict)
+    large: set[str] = field(default_factory=set)
     status: int | None = None
     get_status: int | None = None
     cut: int | None = None
@@ -59,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         info = _INFO.match(self.path)
         if info:
-            self._info(info[2])
+            self._info(info[2], info[3])
             return
         found = _RESOLVE.match(self.path)
         if not found or found[3] not in told.files:
@@ -74,21 +77,34 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _info(self, kind: str) -> None:
-        files = self.behaviour.files
+    def _info(self, kind: str, ref: str) -> None:
+        files, commits = self.behaviour.files, self.behaviour.commits
+        commit = commits.get(ref) if commits else REVISION
+        if commit is None:
+            self._empty(404, "RevisionNotFound")
+            return
         if kind == "tree":
             value: object = [
                 {"type": "file", "path": n, "size": len(b), "oid": "0" * 40}
                 for n, b in files.items()
             ]
         else:
-            value = {"id": "x/y", "sha": REVISION, "siblings": [{"rfilename": n} for n in files]}
+            siblings = [self._sibling(name, data) for name, data in files.items()]
+            value = {"id": "x/y", "sha": commit, "siblings": siblings}
         text = json.dumps(value).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
+
+    def _sibling(self, name: str, data: bytes) -> dict[str, object]:
+        """A file as the hub tells of it when asked with `blobs=true`."""
+        about: dict[str, object] = {"rfilename": name, "size": len(data), "blobId": "0" * 40}
+        if name in self.behaviour.large:
+            digest = hashlib.sha256(data).hexdigest()
+            about["lfs"] = {"sha256": digest, "size": len(data), "pointerSize": 134}
+        return about
 
     def _file(self, data: bytes, body: bool) -> None:
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
