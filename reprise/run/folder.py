@@ -14,7 +14,7 @@ import orjson
 from reprise.errors import OperatorError
 from reprise.files import dump_json
 
-__all__ = ["FINISHED", "RunFolder", "newest_finished", "recent_runs"]
+__all__ = ["FINISHED", "RunFolder", "find_run", "newest_finished", "recent_runs"]
 
 FINISHED = "finished"
 """State of a run whose job succeeded and whose metrics were collected."""
@@ -84,6 +84,40 @@ class RunFolder:
         current = self.read() if self.state_file.exists() else {}
         dump_json(self.state_file, current | facts)
 
+    def attempts(self) -> list[dict[str, Any]]:
+        """The attempts so far, in their order: number, job, started, ended, outcome, resumed_from,
+        reached, message. Times are seconds since the epoch; `ended` is null while one runs.
+        """
+        return list(self.read().get("attempts") or [])
+
+    def begin_attempt(self, resumed_from: int | None) -> dict[str, Any]:
+        """Record a new attempt before its job is submitted; its number is the next free one."""
+        attempts = self.attempts()
+        number = len(attempts) + 1
+        attempt = {
+            "number": number,
+            "job": f"{self.name}-{number}",
+            "started": time.time(),
+            "ended": None,
+            "outcome": None,
+            "resumed_from": resumed_from,
+            "reached": None,
+            "message": "",
+        }
+        self.update(attempts=[*attempts, attempt])
+        return attempt
+
+    def end_attempt(self, number: int, outcome: str, reached: int | None, message: str) -> None:
+        """Record how attempt `number` ended and the last step whose metrics it wrote."""
+        attempts = self.attempts()
+        attempts[number - 1] |= {
+            "ended": time.time(),
+            "outcome": outcome,
+            "reached": reached,
+            "message": message,
+        }
+        self.update(attempts=attempts)
+
     def event(self, kind: str, **facts: Any) -> None:
         """Append one line to events.jsonl: seconds since the epoch, what happened, details."""
         line = orjson.dumps({"time": time.time(), "event": kind, **facts})
@@ -120,3 +154,32 @@ def newest_finished(runs: Path, model: str) -> RunFolder | None:
         if run.read().get("state") == FINISHED:
             return run
     return None
+
+
+def find_run(runs: Path, text: str) -> RunFolder:
+    """The run that `text` names: a folder, an id, or the beginning of one.
+
+    Raises OperatorError when none or several runs are meant.
+    """
+    if (Path(text) / "run.json").is_file():
+        return RunFolder(Path(text).absolute())
+    found = sorted(path.parent for path in runs.glob("*/*/run.json"))
+    named = [path for path in found if path.name == text] or [
+        path for path in found if path.name.startswith(text) or path.name.endswith(f"-{text}")
+    ]
+    if len(named) == 1:
+        return RunFolder(named[0])
+    if not named:
+        newest = ", ".join(path.name for path in found[-3:]) or "none"
+        raise OperatorError(
+            "run-unknown",
+            text,
+            f"there is no such run below {runs}; the newest ones: {newest}",
+            "name a run's id or its folder (RUNS_DIR names another folder of runs)",
+        )
+    raise OperatorError(
+        "run-ambiguous",
+        text,
+        f"names {len(named)} runs: {', '.join(path.name for path in named[-5:])}",
+        "write more of the id",
+    )

@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reprise.errors import CannotTell, OperatorError
+from reprise.run.folder import RunFolder
 
-__all__ = ["ENDED", "Jobs", "LogTail"]
+__all__ = ["ENDED", "Jobs", "LogTail", "open_jobs", "read_token"]
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 """The states in which Ray will not run the job any more."""
@@ -109,13 +110,29 @@ class Jobs:
             ) from None
         return str(info.status), info.message or ""
 
+    def log(self, job_id: str) -> str:
+        """The job's whole log so far. Raises CannotTell when the API does not answer."""
+        try:
+            return str(self._client.get_job_logs(job_id))
+        except (RuntimeError, OSError) as error:
+            raise CannotTell(
+                "run-jobs",
+                self.address,
+                f"the log of job {job_id} could not be read: {error}",
+                "check that the head node is up and reachable, then repeat the command",
+            ) from None
+
     def stop(self, job_id: str) -> None:
         """Ask Ray to stop the job; a job that has ended, or an API that is gone, is no error."""
         with contextlib.suppress(RuntimeError, OSError):
             self._client.stop_job(job_id)
 
     def tail(self, job_id: str, log: Path, on_line: Callable[[str], None]) -> LogTail:
-        """Follow the job's log in a thread of its own, into the file `log`."""
+        """Follow the job's log in a thread of its own, into the file `log`.
+
+        A file that holds a part of the log already is continued. Its lines are given to `on_line`
+        first, so that who attaches again knows what was said before.
+        """
         return LogTail(self._client, job_id, log, on_line)
 
 
@@ -139,8 +156,18 @@ class LogTail:
     def _run(self) -> None:
         asyncio.run(self._follow())
 
+    def _known(self) -> int:
+        """Give what the file holds to `on_line`; returns its characters."""
+        try:
+            text = self._log.read_bytes().decode(errors="replace")
+        except FileNotFoundError:
+            return 0
+        for line in text.splitlines():
+            self._on_line(line)
+        return len(text)
+
     async def _follow(self) -> None:
-        seen = 0
+        seen = self._known()
         with self._log.open("ab") as file:
             while not self._stop.is_set():
                 try:
@@ -169,3 +196,37 @@ class LogTail:
         if pending:
             self._on_line(pending)
         return seen
+
+
+def open_jobs(folder: RunFolder) -> Jobs:
+    """The Jobs API that a run was submitted to.
+
+    Raises CannotTell when the run knows none or it does not answer, OperatorError when it asks
+    for another token.
+    """
+    facts = folder.read()
+    address, token_file = facts.get("address"), facts.get("token_file")
+    if not address:
+        raise CannotTell(
+            "run-address",
+            folder.name,
+            f"nothing of this run is running (state {facts.get('state')})",
+            f"take it up again: reprise train --resume {folder.name}",
+        )
+    return Jobs(str(address), read_token(token_file))
+
+
+def read_token(token_file: str | Path | None) -> str | None:
+    """The token in the file; None without a file. Raises CannotTell when it cannot be read."""
+    if not token_file:
+        return None
+    try:
+        return Path(token_file).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotTell(
+            "run-token",
+            str(token_file),
+            f"the token of the Jobs API cannot be read here: {error}",
+            "use the machine and the user that started the cluster, or name a copy of the token: "
+            "RAY_AUTH_TOKEN_PATH=<file>",
+        ) from None

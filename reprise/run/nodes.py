@@ -1,0 +1,76 @@
+"""The nodes of a Ray cluster, by the dashboard's own list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import httpx
+
+from reprise.errors import CannotTell, OperatorError
+
+__all__ = ["Node", "list_nodes"]
+
+_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as the head lists it: `state` is ALIVE or DEAD, `reason` Ray's word on a dead one."""
+
+    node_id: str
+    name: str
+    ip: str
+    state: str
+    gpus: float
+    reason: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether work can be placed on it."""
+        return self.state == "ALIVE"
+
+
+def list_nodes(address: str, token: str | None) -> list[Node]:
+    """All nodes that the head knows, dead ones too; `address` is the dashboard's.
+
+    The list is `/nodes?view=summary` (ray/dashboard/modules/node, 2.60): unlike `ray status` it
+    tells dead nodes at once. Raises CannotTell when it does not answer, OperatorError when it asks
+    for another token.
+    """
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        # trust_env would send the cluster's own address through a site's proxy.
+        with httpx.Client(trust_env=False, headers=headers, timeout=_SECONDS) as client:
+            answer = client.get(f"{address}/nodes", params={"view": "summary"})
+            if answer.status_code in (401, 403):
+                raise OperatorError(
+                    "run-token",
+                    address,
+                    f"the dashboard asks for a token, and {'refused ours' if token else 'got none'}",
+                    "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
+                )
+            answer.raise_for_status()
+            summary = answer.json()["data"]["summary"]
+            return [_node(item) for item in summary]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        raise CannotTell(
+            "run-nodes",
+            address,
+            f"the list of nodes could not be read: {type(error).__name__}: {error}",
+            "check that the head node is up and reachable, then repeat the command",
+        ) from None
+
+
+def _node(item: dict[str, object]) -> Node:
+    raylet = item.get("raylet")
+    raylet = raylet if isinstance(raylet, dict) else {}
+    resources = raylet.get("resourcesTotal") or {}
+    ip = str(item.get("ip") or raylet.get("nodeManagerAddress") or "?")
+    return Node(
+        node_id=str(raylet.get("nodeId") or ""),
+        name=str(item.get("hostname") or raylet.get("nodeName") or ip),
+        ip=ip,
+        state=str(raylet.get("state") or "UNKNOWN"),
+        gpus=float(resources.get("GPU", 0)),
+        reason=str(raylet.get("stateMessage") or ""),
+    )
