@@ -84,7 +84,7 @@ def list_recipes(as_json: JsonFlag = False) -> None:
                 "status": card.status,
             }
         )
-    report.passed("recipe/cards")
+    report.passed("recipe-cards")
     if not as_json:
         table = Table("recipe", "machine", "status", "what", box=None, pad_edge=False)
         for row in report.data["recipes"]:
@@ -189,7 +189,7 @@ def check(
         lines = [*read_lines(overrides_file), *lines]
     elif not model:
         raise OperatorError(
-            "recipe/name",
+            "recipe-name",
             "reprise recipe check",
             "expected a recipe, --script FILE or --overrides FILE, found none",
             "reprise recipe check hy3",
@@ -324,7 +324,7 @@ def convert(
     shape = card_of(find_project().recipes, model).model_shape() if model else None
     if shape is None or source is None or target is None:
         raise OperatorError(
-            "convert/arguments",
+            "recipe-convert-arguments",
             "reprise recipe convert",
             "expected a recipe with a model, --source and --target, or --verify",
             "reprise recipe convert qwen3-8b --source HF_DIR --target NEW_DIR",

@@ -150,7 +150,7 @@ def judge_recipe(lock: Lock, machine: Machine, facts: Collection[str]) -> Report
     other a warning.
     """
     report = Report("recipe check")
-    rule = "recipe.contradiction"
+    rule = "recipe-contradiction"
     for name, item in lock.contradiction.items():
         if machine not in item.machines or item.kind != "declared":
             continue

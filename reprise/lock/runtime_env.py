@@ -69,8 +69,9 @@ def check_runtime_env(
 ) -> Report:
     """Check what a job with this runtime environment would find on a node of `machine`.
 
-    Rules: shipped.size (below Ray's limit), shipped.ignored (no ignore file drops code that is
-    imported), shipped.pythonpath (each entry holds the package it should, and none is missing).
+    Rules: lock-shipped-size (below Ray's limit), lock-shipped-ignored (no ignore file drops code
+    that is imported), lock-shipped-pythonpath (each entry holds the package it should, none is
+    missing).
     `data["package"]` gives the totals and the largest folders.
     """
     report = Report("lock verify")
@@ -79,7 +80,7 @@ def check_runtime_env(
         package = walk(env.working_dir, env.excludes, respect_gitignore)
     except OSError as error:
         message = f"{error.filename}: {error.strerror}"
-        report.unknown("shipped.size", name, message, "check the folder's permissions")
+        report.unknown("lock-shipped-size", name, message, "check the folder's permissions")
         return report
     check_size(report, package, name)
     _ignored(report, env, package)
@@ -95,7 +96,7 @@ def check_runtime_env(
 
 
 def _ignored(report: Report, env: RuntimeEnv, package: Package) -> None:
-    rule = "shipped.ignored"
+    rule = "lock-shipped-ignored"
     roots = [PurePosixPath(entry) for entry in env.python_path if not entry.startswith("/")]
     fix = f"submit with {IGNORE_GITIGNORE}=1 (`reprise` does) and leave out by excludes alone"
     lost: list[str] = []
@@ -122,7 +123,7 @@ def _ignored(report: Report, env: RuntimeEnv, package: Package) -> None:
 def _python_path(
     report: Report, env: RuntimeEnv, lock: Lock, machine: Machine, package: Package
 ) -> None:
-    rule = "shipped.pythonpath"
+    rule = "lock-shipped-pythonpath"
     expected: dict[str, str] = {}
     elsewhere: set[str] = set()
     for tree in lock.tree.values():
@@ -156,7 +157,7 @@ def _ships(package: Package, folder: str) -> bool:
 
 def _entry(report: Report, env: RuntimeEnv, entry: str, wanted: str, package: Package) -> None:
     """One relative entry of PYTHONPATH: the package it should hold, directly below it, packed."""
-    rule = "shipped.pythonpath"
+    rule = "lock-shipped-pythonpath"
     here = env.working_dir / entry
     place = f"{entry}/{wanted}"
     if _ships(package, place):

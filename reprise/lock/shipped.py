@@ -144,7 +144,7 @@ def check_size(report: Report, package: Package, where: str) -> None:
 
     The five largest folders are named with the pattern that leaves each out.
     """
-    rule = "shipped.size"
+    rule = "lock-shipped-size"
     total = package.bytes
     largest = [(name, size) for name, size in package.groups() if size >= MIB][:5]
     listed = ", ".join(f"{name} {size / MIB:.0f} MiB" for name, size in largest)

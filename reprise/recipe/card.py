@@ -90,7 +90,7 @@ def card_of(recipes: Path, name: str) -> Card:
     if not (folder / "recipe.yaml").is_file():
         known = ", ".join(recipe_names(recipes)) or "none"
         raise OperatorError(
-            "recipe/name",
+            "recipe-name",
             name,
             f"there is no recipe of this name; there are: {known}",
             "reprise recipe list",
@@ -101,10 +101,10 @@ def card_of(recipes: Path, name: str) -> Card:
     try:
         return Card.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OperatorError("recipe/card", str(file), str(error), "mend the TOML") from error
+        raise OperatorError("recipe-card", str(file), str(error), "mend the TOML") from error
     except ValidationError as error:
         wrong = "; ".join(
             f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
             for item in error.errors()
         )
-        raise OperatorError("recipe/card", str(file), wrong, "mend the card") from error
+        raise OperatorError("recipe-card", str(file), wrong, "mend the card") from error

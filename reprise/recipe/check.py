@@ -18,13 +18,13 @@ from reprise.recipe.setup import Known, Setup
 __all__ = ["check", "check_faults"]
 
 _OVERRIDE_RULES = (
-    "override/syntax",
-    "override/group",
-    "override/plus",
-    "override/missing-plus",
-    "override/unknown-key",
-    "override/value",
-    "override/repeated",
+    "recipe-override-syntax",
+    "recipe-override-group",
+    "recipe-override-plus",
+    "recipe-override-missing-plus",
+    "recipe-override-unknown-key",
+    "recipe-override-value",
+    "recipe-override-repeated",
 )
 
 
@@ -66,7 +66,7 @@ def check_faults(report: Report, faults: Sequence[Fault]) -> None:
 
 
 def _unknown_keys(report: Report, composition: Composition, origins: Origins) -> None:
-    rule = "config/unknown-key"
+    rule = "recipe-config-unknown-key"
     schema = Schema(composition.tree)
     for key in unknown_keys(composition.values, composition.base, schema):
         close = [name for name in nearest(key, composition.config) if name != key]

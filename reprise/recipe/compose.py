@@ -188,7 +188,7 @@ def _load_groups(
     except (HydraException, OmegaConfBaseException) as error:
         text = " ".join(str(error).split())
         raise OperatorError(
-            "recipe/compose",
+            "recipe-compose",
             name,
             f"the config cannot be composed: {text}",
             "reprise recipe list shows the recipes; check the YAML file that the message names",
@@ -201,9 +201,11 @@ def _group_fault(loader: _Loader, line: Line, override: Override, error: Excepti
     if value not in options:
         close = difflib.get_close_matches(value, options, n=2, cutoff=0.5)
         message = f"group {group} has no option {value!r}{suggestion(close)}"
-        return Fault("override/group", line, message, f"one of: {', '.join(options)}")
+        return Fault("recipe-override-group", line, message, f"one of: {', '.join(options)}")
     text = " ".join(str(error).split())
-    return Fault("override/group", line, text, f"add the group with +{line.text.lstrip('+')}")
+    return Fault(
+        "recipe-override-group", line, text, f"add the group with +{line.text.lstrip('+')}"
+    )
 
 
 def _apply(config: DictConfig, line: Line, override: Override) -> Fault | None:
@@ -215,13 +217,15 @@ def _apply(config: DictConfig, line: Line, override: Override) -> Fault | None:
         bare = line.text.lstrip("+~")
         if override.is_add():
             message = f"'+' is for keys that do not exist, but verl's config has {key}"
-            return Fault("override/plus", line, message, f"write {bare}")
+            return Fault("recipe-override-plus", line, message, f"write {bare}")
         if override.is_delete():
             message = f"there is nothing to delete: {' '.join(str(error).split())}"
-            return Fault("override/unknown-key", line, message, "leave the line out")
+            return Fault("recipe-override-unknown-key", line, message, "leave the line out")
         if "Could not override" in str(error):
             return _unknown(config, line, key, bare)
-        return Fault("override/value", line, " ".join(str(error).split()), "check the value's type")
+        return Fault(
+            "recipe-override-value", line, " ".join(str(error).split()), "check the value's type"
+        )
     return None
 
 
@@ -229,11 +233,11 @@ def _unknown(config: DictConfig, line: Line, key: str, bare: str) -> Fault:
     close = nearest(key, config)
     if _is_open(config, key):
         message = f"{key} is not in verl's config: a new key of this node needs '+'"
-        return Fault("override/missing-plus", line, message, f"write +{bare}")
+        return Fault("recipe-override-missing-plus", line, message, f"write +{bare}")
     message = f"verl's config has no key {key}{suggestion(close)}"
     _, _, value = bare.partition("=")
     fix = f"write {close[0]}={value}" if close else "leave the line out"
-    return Fault("override/unknown-key", line, message, fix)
+    return Fault("recipe-override-unknown-key", line, message, fix)
 
 
 def _is_open(config: DictConfig, key: str) -> bool:
@@ -255,7 +259,9 @@ def _repeated(parsed: Sequence[tuple[Line, Override]]) -> list[Fault]:
         key = override.key_or_group
         if key in seen and seen[key].text != line.text:
             message = f"{key} is set twice: {seen[key].where} has {seen[key].text}; the last wins"
-            faults.append(Fault("override/repeated", line, message, "leave one of them out", False))
+            faults.append(
+                Fault("recipe-override-repeated", line, message, "leave one of them out", False)
+            )
         seen[key] = line
     return faults
 

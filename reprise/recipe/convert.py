@@ -52,14 +52,14 @@ def check_conversion(report: Report, wanted: Conversion, model: Model) -> None:
     """Check the converter's limits before anything runs; the command goes into the data."""
     if model.experts and model.family not in _PARALLEL:
         report.failed(
-            "convert/family",
+            "recipe-convert-family",
             model.family,
             "verl's converter knows no expert model of this family, and would take it for a dense "
             "one",
             "leave the conversion out: the weights load online",
         )
-    report.settle("convert/family")
-    rule = "convert/processes"
+    report.settle("recipe-convert-family")
+    rule = "recipe-convert-processes"
     if wanted.processes > 1 and model.family not in _PARALLEL:
         report.failed(
             rule,
@@ -71,13 +71,13 @@ def check_conversion(report: Report, wanted: Conversion, model: Model) -> None:
     experts = model.experts or 0
     if wanted.ep > 1 and (not experts or experts % wanted.ep):
         report.failed(
-            "convert/experts",
+            "recipe-convert-experts",
             f"EP {wanted.ep}",
             f"{experts} experts do not split over {wanted.ep}",
             "an EP that divides the number of experts",
         )
     report.settle(rule)
-    rule = "convert/output"
+    rule = "recipe-convert-output"
     if wanted.target.exists() and (not wanted.target.is_dir() or any(wanted.target.iterdir())):
         report.failed(
             rule,
@@ -92,7 +92,7 @@ def check_conversion(report: Report, wanted: Conversion, model: Model) -> None:
 
 def check_mcore(report: Report, folder: Path) -> None:
     """Is an MCore checkpoint whole: shards, common.pt, .metadata, metadata.json, no empty file."""
-    rule = "convert/complete"
+    rule = "recipe-convert-complete"
     if not folder.is_dir():
         report.failed(rule, str(folder), "expected a folder, found none", "check the path")
         return
@@ -126,7 +126,7 @@ def _format(report: Report, path: Path) -> None:
         return  # missing or damaged: the completeness says so, or the next line does
     if kind != "torch_dist":
         report.failed(
-            "convert/format", str(path), f"sharded_backend {kind!r}, expected 'torch_dist'",
+            "recipe-convert-format", str(path), f"sharded_backend {kind!r}, expected 'torch_dist'",
             "convert with verl's own script",
         )  # fmt: skip
 
@@ -140,6 +140,6 @@ def _listed(report: Report, folder: Path, present: set[str]) -> None:
     named = {match.group().decode() for match in re.finditer(rb"__\d+_\d+\.distcp", raw)}
     for name in sorted(named - present):
         report.failed(
-            "convert/complete", str(folder / name), "named by .metadata, but not there",
+            "recipe-convert-complete", str(folder / name), "named by .metadata, but not there",
             "convert again into a new folder",
         )  # fmt: skip

@@ -52,7 +52,7 @@ def locked(root: Path) -> Mapping[str, Any]:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OperatorError(
-            "recipe/lock", str(path), f"expected TOML, found: {error}", "reprise lock check"
+            "recipe-lock", str(path), f"expected TOML, found: {error}", "reprise lock check"
         ) from error
 
 
@@ -91,7 +91,7 @@ def _yaml(path: Path) -> Mapping[str, Any] | None:
         return None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise OperatorError(
-            "recipe/runtime-env", str(path), f"expected YAML, found: {error}", "mend the file"
+            "recipe-runtime-env", str(path), f"expected YAML, found: {error}", "mend the file"
         ) from error
     return data if isinstance(data, Mapping) else {}
 
@@ -131,7 +131,7 @@ def load(
     tree = verl_tree(root, card, inputs.verl, say)
     config = inputs.config or f"{name}/recipe"
     if inputs.config and not (tree.config / f"{inputs.config}.yaml").is_file():
-        config = "ppo_trainer"  # script/config-name says that there is no such config
+        config = "ppo_trainer"  # recipe-script-config-name says that there is no such config
     composition = compose(config, tree, lines, None if inputs.config else recipes)
     known = _known(root, name, card, composition, inputs)
     model = _model(composition, card, inputs)

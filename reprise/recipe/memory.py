@@ -75,7 +75,7 @@ def _parameters(setup: Setup) -> tuple[Model, Parameters]:
 def _stages(setup: Setup, counts: Parameters) -> list[_Stage]:
     sizes = stage_layers(setup, counts.layers)
     if sizes is None:
-        raise Undecided("the layers do not split over the stages: see parallel/layers")
+        raise Undecided("the layers do not split over the stages: see recipe-parallel-layers")
     made, first = [], 0
     for index, size in enumerate(sizes):
         dense_layers = max(0, min(counts.dense_layers, first + size) - first)

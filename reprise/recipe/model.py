@@ -192,13 +192,16 @@ def model_from_file(path: Path) -> Model:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise OperatorError(
-            "model/config",
+            "recipe-model-config",
             str(file),
             f"expected a model's config.json, found: {error}",
             "give the folder or the config.json of the model",
         ) from error
     if not isinstance(config, dict):
         raise OperatorError(
-            "model/config", str(file), "expected a JSON object", "give the model's config.json"
+            "recipe-model-config",
+            str(file),
+            "expected a JSON object",
+            "give the model's config.json",
         )
     return Model(config, str(file))

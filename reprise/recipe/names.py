@@ -83,7 +83,7 @@ def known_names(recipes: Path) -> dict[str, Names]:
             names = Names(data["of"], data["source"], frozenset(data["names"]))
         except (ValueError, KeyError, TypeError) as error:
             raise OperatorError(
-                "recipe/names",
+                "recipe-names",
                 str(path),
                 f"not as written by the project: {error}",
                 "git checkout the file",

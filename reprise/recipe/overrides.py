@@ -51,7 +51,7 @@ def read_lines(path: Path) -> list[Line]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OperatorError(
-            "override/file",
+            "recipe-override-file",
             str(path),
             f"expected a text file with one override a line, found: {error}",
             "check the path",
@@ -65,10 +65,10 @@ def parse(line: Line) -> Override | Fault:
     try:
         override = _parser().parse_override(line.text)
     except HydraException as error:
-        return Fault("override/syntax", line, _first(str(error)), _quoting(line.text))
+        return Fault("recipe-override-syntax", line, _first(str(error)), _quoting(line.text))
     if override.is_sweep_override():
         return Fault(
-            "override/syntax",
+            "recipe-override-syntax",
             line,
             "a sweep (several values, or a function such as choice) is not one run",
             f"write a list as [a,b], or quote the value: {_quoting(line.text)}",

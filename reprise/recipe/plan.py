@@ -57,7 +57,7 @@ def plan(
         _disk(report, setup)
         _time(report, setup, loaded.card.machine.bf16_tflops, throughput)
     except Undecided as error:
-        report.unknown("plan/model", loaded.name, str(error), "give --model-config DIR")
+        report.unknown("recipe-plan-model", loaded.name, str(error), "give --model-config DIR")
     return report
 
 
@@ -75,16 +75,16 @@ def _training(report: Report, setup: Setup, gpu_memory: float | None) -> None:
     memory = training_memory(setup)
     report.data["training"] = _table(memory)
     if gpu_memory is None:
-        report.unknown("plan/training", "gpu memory", "a card's memory is not known",
+        report.unknown("recipe-plan-training", "gpu memory", "a card's memory is not known",
                        "give --gpu-memory GiB")  # fmt: skip
         return
     report.data["gpu_memory"] = gpu_memory
     need = memory.total / GIB
     if need <= gpu_memory:
-        report.passed("plan/training")
+        report.passed("recipe-plan-training")
         return
     report.failed(
-        "plan/training",
+        "recipe-plan-training",
         "actor_rollout_ref.actor",
         f"{need:.1f} GiB at the worst stage, a card has {gpu_memory:g} GiB",
         "; then ".join(ADVICE),
@@ -105,12 +105,12 @@ def _rollout(report: Report, setup: Setup, gpu_memory: float | None) -> None:
     }
     utilization = float(setup.get(f"{_ROLLOUT}.gpu_memory_utilization", 0.5))
     if smallest is not None and sequences >= 1 and memory.total <= gpu_memory * GIB:
-        report.passed("plan/rollout")
+        report.passed("recipe-plan-rollout")
         return
     key = f"{_ROLLOUT}.tensor_model_parallel_size"
     fix = f"{key}={smallest}" if smallest else "more or larger GPUs for a server"
     report.failed(
-        "plan/rollout",
+        "recipe-plan-rollout",
         key,
         f"TP {setup.rollout_tp}: weights {memory.terms['weights'] / GIB:.1f} GiB a card, of which "
         f"the engine may take {utilization:g} x {gpu_memory:g} = {utilization * gpu_memory:.1f}",
@@ -123,16 +123,16 @@ def _host(report: Report, setup: Setup, host_memory: float | None) -> None:
     report.data["host"] = _table(memory)
     if host_memory is None:
         report.note(
-            "plan/host", "host memory",
+            "recipe-plan-host", "host memory",
             f"{memory.total / GIB:.0f} GiB of a node's RAM hold what is offloaded, beside the "
             "processes themselves; how much a node has is not stated",
         )  # fmt: skip
-        report.passed("plan/host")
+        report.passed("recipe-plan-host")
     elif memory.total / GIB <= host_memory:
-        report.passed("plan/host")
+        report.passed("recipe-plan-host")
     else:
         report.failed(
-            "plan/host", "host memory",
+            "recipe-plan-host", "host memory",
             f"{memory.total / GIB:.0f} GiB are offloaded, a node has {host_memory:g} GiB",
             "leave the reference model out (use_kl_loss=False), or offload less",
         )  # fmt: skip
@@ -155,7 +155,7 @@ def _disk(report: Report, setup: Setup) -> None:
         "peak_tb": round(peak * memory.total / 1e12, 2),
         "all_tb": round(written * memory.total / 1e12, 2),
     }
-    report.passed("plan/disk")
+    report.passed("recipe-plan-disk")
 
 
 def _time(report: Report, setup: Setup, tflops: float | None, throughput: float | None) -> None:
@@ -182,9 +182,9 @@ def _time(report: Report, setup: Setup, tflops: float | None, throughput: float 
             data["hours_run"] = round(seconds * setup.steps / 3600, 1)
     else:
         report.note(
-            "plan/time", "throughput",
+            "recipe-plan-time", "throughput",
             "GPU hours need a throughput: none is stated for this recipe",
             "give --throughput, the perf/throughput that verl logs (tokens a second and GPU)",
         )  # fmt: skip
     report.data["time"] = data
-    report.passed("plan/time")
+    report.passed("recipe-plan-time")

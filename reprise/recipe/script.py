@@ -59,13 +59,16 @@ def read_script(path: Path) -> Script:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OperatorError(
-            "script/file", str(path), f"expected a bash script, found: {error}", "check the path"
+            "recipe-script-file",
+            str(path),
+            f"expected a bash script, found: {error}",
+            "check the path",
         ) from error
     shell = read_shell(text)
     index, after = _find_launch(shell.commands)
     if index is None:
         raise CannotTell(
-            "script/launch",
+            "recipe-script-launch",
             str(path),
             "expected a command that runs verl.trainer.main_ppo, found none",
             "give the script that starts the trainer itself, or its options with --overrides FILE",
@@ -150,23 +153,25 @@ def judge_script(report: Report, script: Script, tree: VerlTree) -> None:
     for name, row in script.shell.unknown.items():
         if name not in ("$PWD", "$HOME", "$USER", "$BASH_SOURCE"):
             report.note(
-                "script/unknown",
+                "recipe-script-unknown",
                 script.at(row),
                 f"{name} depends on the caller or on a command that is not run: kept as text",
             )
     for row in script.shell.undecided:
-        report.note("script/branch", script.at(row), "not decided without running: all is read")
+        report.note(
+            "recipe-script-branch", script.at(row), "not decided without running: all is read"
+        )
 
 
 def _syntax(report: Report, script: Script) -> None:
-    rule = "script/syntax"
+    rule = "recipe-script-syntax"
     for row in script.shell.broken:
         report.failed(rule, script.at(row), "this is no bash", "bash -n shows the place")
     report.settle(rule)
 
 
 def _lost(report: Report, script: Script) -> None:
-    rule = "script/continuation"
+    rule = "recipe-script-continuation"
     if script.dropped:
         first, last = script.launch.end_row, script.dropped[0].where
         comment = next((row for row in script.shell.comments if row >= first), None)
@@ -187,7 +192,7 @@ def _lost(report: Report, script: Script) -> None:
 
 
 def _loose(report: Report, script: Script) -> None:
-    rule = "script/quoting"
+    rule = "recipe-script-quoting"
     words = [word for command in (script.launch,) for word in command.words]
     for index, word in enumerate(words):
         if word.loose == "braces":
@@ -215,7 +220,7 @@ def _loose(report: Report, script: Script) -> None:
 
 
 def _config_name(report: Report, script: Script, tree: VerlTree) -> None:
-    rule = "script/config-name"
+    rule = "recipe-script-config-name"
     if script.config_name is not None:
         name = script.config_name.removesuffix(".yaml")
         own = _own_config(script, name)
@@ -243,7 +248,7 @@ def _own_config(script: Script, name: str) -> bool:
 
 
 def _variables(report: Report, script: Script, tree: VerlTree) -> None:
-    rule = "script/variable"
+    rule = "recipe-script-variable"
     sources: str | None = None
     for name in script.environment:
         row = script.shell.exported_rows.get(name, script.launch.row)
@@ -272,7 +277,7 @@ def _sources(tree: VerlTree) -> str:
 
 def _files(report: Report, script: Script, tree: VerlTree) -> None:
     """Sources of verl that the script edits or copies, and that the locked verl does not have."""
-    rule = "script/missing-source"
+    rule = "recipe-script-missing-source"
     for command in script.shell.commands:
         for word in command.words:
             match = re.search(r"(?:^|.*/)verl/((?!verl/)(?:\w+/)+\w+\.py)$", word.text)

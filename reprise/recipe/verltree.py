@@ -95,7 +95,7 @@ def find_tree(
         tree = tree_at(explicit, f"{explicit} (as asked)")
         if tree is None:
             raise OperatorError(
-                "verl/tree",
+                "recipe-verl-tree",
                 str(explicit),
                 "expected verl's package with trainer/config/ppo_trainer.yaml, found none",
                 "give the folder of a checkout of verl, or leave the option out",
@@ -120,7 +120,7 @@ def _cached(root: Path, release: str, say: Callable[[str], None]) -> VerlTree:
     tree = tree_at(folder, f".cache/verl-{release} (wheel of the package index)")
     if tree is None:
         raise OperatorError(
-            "verl/tree",
+            "recipe-verl-tree",
             str(folder),
             "expected verl's config files, found none",
             f"remove the folder {folder} and repeat the command",
@@ -136,7 +136,7 @@ def _locked_line(root: Path, release: str) -> str:
         if found is not None:
             return found.group(0)
     raise CannotTell(
-        "verl/tree",
+        "recipe-verl-tree",
         str(root / "requirements"),
         f"expected a line verl=={release} with its hashes, found none",
         "put a checkout of verl at third_party/verl (make setup), or name one with --verl DIR",
@@ -167,7 +167,7 @@ def _fetch(root: Path, release: str, folder: Path) -> None:
                 return
             tried.append(f"{' '.join(installer)}: {answer.stderr.strip().splitlines()[-1:]}")
     raise CannotTell(
-        "verl/tree",
+        "recipe-verl-tree",
         f"verl {release}",
         f"the config files could not be fetched from the package index ({'; '.join(tried)})",
         "make the index reachable, or put a checkout of verl at third_party/verl (make setup)",

@@ -86,7 +86,7 @@ def test_a_package_that_is_too_big_names_its_largest_folders(tmp_path: Path) -> 
     )
     env = read_runtime_env(env_file(root, ["/.git/"], "third_party/Megatron-Bridge/src"))
     report = check_runtime_env(env, LOCK, "rehearsal")
-    finding = next(item for item in report.findings if item.rule == "shipped.size")
+    finding = next(item for item in report.findings if item.rule == "lock-shipped-size")
     assert finding.severity is Severity.ERROR
     assert "439 MiB" in finding.message
     order = ["DAPO-Math-17k 290 MiB", "third_party/Megatron-Bridge/.git 120 MiB", "small 29 MiB"]
@@ -99,7 +99,7 @@ def test_a_package_that_is_too_big_names_its_largest_folders(tmp_path: Path) -> 
     with (root / "small/more").open("wb") as file:
         file.truncate(30 * MIB)
     report = check_runtime_env(half, LOCK, "rehearsal")
-    assert [item.severity for item in report.findings if item.rule == "shipped.size"] == [
+    assert [item.severity for item in report.findings if item.rule == "lock-shipped-size"] == [
         Severity.WARNING
     ]
 
@@ -119,7 +119,7 @@ def test_code_that_an_ignore_file_drops_is_named_with_the_line(tmp_path: Path) -
         "third_party/X/x/logging.py": "third_party/X/.gitignore:1",
     }
     report = check_runtime_env(env, LOCK, "rehearsal", respect_gitignore=True)
-    errors = {item.where: item for item in report.errors() if item.rule == "shipped.ignored"}
+    errors = {item.where: item for item in report.errors() if item.rule == "lock-shipped-ignored"}
     assert set(errors) == {".gitignore:1", "third_party/X/.gitignore:1"}
     assert "RAY_RUNTIME_ENV_IGNORE_GITIGNORE=1" in errors[".gitignore:1"].fix
     assert check_runtime_env(env, LOCK, "rehearsal").verdict is Verdict.OK

@@ -49,7 +49,7 @@ def test_check_of_a_script() -> None:
     code, data = report("check", "--script", str(SCRIPTS / "hy3.sh"), "--model", "hy3")
     assert code == 1
     failed = {finding["rule"] for finding in data["findings"] if finding["severity"] == "error"}
-    assert failed == {"reward/legacy-keys", "paths/writes"}
+    assert failed == {"recipe-reward-legacy-keys", "recipe-paths-writes"}
     assert len(data["overrides"]) == 66
 
 
@@ -59,8 +59,8 @@ def test_check_of_overrides(tmp_path: Path) -> None:
     code, data = report("check", "--overrides", str(file))
     assert code == 1
     wheres = {f["rule"]: f["where"] for f in data["findings"] if f["severity"] == "error"}
-    assert wheres["override/unknown-key"].startswith(f"{file}:2")
-    assert wheres["reward/legacy-keys"].startswith(f"{file}:1")
+    assert wheres["recipe-override-unknown-key"].startswith(f"{file}:2")
+    assert wheres["recipe-reward-legacy-keys"].startswith(f"{file}:1")
 
 
 def test_environment_in_two_places(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_environment_in_two_places(tmp_path: Path) -> None:
         f"+{init}.env_vars.NCCL_DEBUG=WARN", f"+{init}.working_dir=/x",
     )  # fmt: skip
     assert code == 1
-    assert out.count("[env/merge]") == 2
+    assert out.count("[recipe-env-merge]") == 2
     assert "abcdef0123" not in out + err
 
 

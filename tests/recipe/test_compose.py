@@ -27,26 +27,27 @@ def one(tree: VerlTree, *texts: str) -> Composition:
 @pytest.mark.parametrize(
     ("text", "rule", "fix"),
     [
-        ("actor_rollout_ref.actor.fsdp_config.grad_offload=False", "override/unknown-key",
+        ("actor_rollout_ref.actor.fsdp_config.grad_offload=False", "recipe-override-unknown-key",
          "grad_offload"),
-        ("+trainer.val_before_train=False", "override/plus", "write trainer.val_before_train"),
-        ("+data.train_batch_size=64", "override/plus", "write data.train_batch_size=64"),
+        ("+trainer.val_before_train=False", "recipe-override-plus",
+         "write trainer.val_before_train"),
+        ("+data.train_batch_size=64", "recipe-override-plus", "write data.train_batch_size=64"),
         ("++data.train_batch_size=64", "", ""),
-        ("actor_rollout_ref.rollout.tensor_parallel_size=8", "override/unknown-key",
+        ("actor_rollout_ref.rollout.tensor_parallel_size=8", "recipe-override-unknown-key",
          "write actor_rollout_ref.rollout.tensor_model_parallel_size=8"),
-        ("actor_rollout_ref.actor.ppo_max_token_len=16384", "override/unknown-key",
+        ("actor_rollout_ref.actor.ppo_max_token_len=16384", "recipe-override-unknown-key",
          "ppo_max_token_len_per_gpu=16384"),
-        (f"{TRANSFORMER}.moe_router_bias_update_rate=0", "override/missing-plus",
+        (f"{TRANSFORMER}.moe_router_bias_update_rate=0", "recipe-override-missing-plus",
          f"write +{TRANSFORMER}.moe_router_bias_update_rate=0"),
         (f"+{TRANSFORMER}.moe_router_bias_update_rate=0", "", ""),
-        ("data.train_files=/data/run=1/train.parquet", "override/syntax",
+        ("data.train_files=/data/run=1/train.parquet", "recipe-override-syntax",
          "\"data.train_files='/data/run=1/train.parquet'\""),
         ("data.train_files='/data/run=1/train.parquet'", "", ""),
-        ("data.train_batch_size=1,2", "override/syntax", "[a,b]"),
-        ("data.train_batch_size", "override/syntax", "KEY=VALUE"),
-        ("data.train_files='a", "override/syntax", "close the quotes"),
-        ("~data.nothing", "override/unknown-key", "leave the line out"),
-        ("model_engine=megatorn", "override/group", "megatron"),
+        ("data.train_batch_size=1,2", "recipe-override-syntax", "[a,b]"),
+        ("data.train_batch_size", "recipe-override-syntax", "KEY=VALUE"),
+        ("data.train_files='a", "recipe-override-syntax", "close the quotes"),
+        ("~data.nothing", "recipe-override-unknown-key", "leave the line out"),
+        ("model_engine=megatorn", "recipe-override-group", "megatron"),
     ],
 )  # fmt: skip
 def test_each_line_is_judged(tree: VerlTree, text: str, rule: str, fix: str) -> None:
@@ -64,7 +65,7 @@ def test_all_errors_come_in_one_pass_and_the_rest_is_kept(tree: VerlTree) -> Non
 def test_a_key_set_twice(tree: VerlTree) -> None:
     made = one(tree, "data.train_batch_size=7", "data.train_batch_size=8")
     assert made.values["data"]["train_batch_size"] == 8
-    assert [fault.rule for fault in made.faults] == ["override/repeated"]
+    assert [fault.rule for fault in made.faults] == ["recipe-override-repeated"]
     assert not made.faults[0].fatal
 
 

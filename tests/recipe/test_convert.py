@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
     ("model", "pp", "ep", "failed", "part"),
     [
         ("qwen3-8b", 1, 1, [], "--nproc_per_node=1 "),
-        ("qwen3-8b", 2, 1, ["convert/processes"], ""),
+        ("qwen3-8b", 2, 1, ["recipe-convert-processes"], ""),
         ("qwen3-30b-a3b", 1, 8, [], "--ep_size 8 --use_cpu_initialization"),
-        ("qwen3-30b-a3b", 1, 7, ["convert/experts"], ""),
-        ("hy3", 1, 1, ["convert/family"], ""),
+        ("qwen3-30b-a3b", 1, 7, ["recipe-convert-experts"], ""),
+        ("hy3", 1, 1, ["recipe-convert-family"], ""),
     ],
 )
 def test_limits(tmp_path: Path, model: str, pp: int, ep: int, failed: list[str], part: str) -> None:
@@ -43,7 +43,7 @@ def test_an_output_that_is_not_empty(tmp_path: Path) -> None:
     (tmp_path / "old" / "common.pt").touch()
     report = Report("x")
     check_conversion(report, Conversion(tmp_path, tmp_path / "old"), shape)
-    assert [finding.rule for finding in report.errors()] == ["convert/output"]
+    assert [finding.rule for finding in report.errors()] == ["recipe-convert-output"]
 
 
 def whole(folder: Path) -> None:
@@ -84,4 +84,4 @@ def test_another_format(tmp_path: Path) -> None:
     (tmp_path / "m" / "metadata.json").write_text('{"sharded_backend": "zarr"}')
     report = Report("x")
     check_mcore(report, tmp_path / "m")
-    assert [finding.rule for finding in report.errors()] == ["convert/format"]
+    assert [finding.rule for finding in report.errors()] == ["recipe-convert-format"]

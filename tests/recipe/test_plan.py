@@ -111,7 +111,7 @@ def test_the_memory_rule_gives_the_smallest_tp(root: Path) -> None:
     key = "actor_rollout_ref.rollout.tensor_model_parallel_size"
     loaded = load(root, "hy3", [Line(f"{key}=8")])
     report = check(loaded.composition, loaded.known, loaded.model, root / "recipes")
-    found = [f for f in report.errors() if f.rule == "memory/rollout"]
+    found = [f for f in report.errors() if f.rule == "recipe-memory-rollout"]
     assert [f.fix for f in found] == [f"{key}=16"]
     assert "TP 8" in found[0].message
 
@@ -163,10 +163,10 @@ def test_offload_decides_what_the_host_holds(root: Path) -> None:
 def test_what_does_not_fit_is_said_with_the_advice_in_order(root: Path) -> None:
     report = plan(load(root, "hy3"), gpu_memory=40)
     found = {f.rule: f.fix for f in report.errors()}
-    assert set(found) == {"plan/training", "plan/rollout"}
+    assert set(found) == {"recipe-plan-training", "recipe-plan-rollout"}
     parts = ["ppo_max_token_len_per_gpu", "ppo_micro_batch_size_per_gpu", "log_prob_max_token_len",
              "context_parallel_size"]  # fmt: skip
-    places = [found["plan/training"].index(part) for part in parts]
+    places = [found["recipe-plan-training"].index(part) for part in parts]
     assert places == sorted(places)
     assert report.exit_code == 1
 
@@ -181,7 +181,7 @@ def test_disk_and_time(root: Path) -> None:
     assert data["time"]["gpu_hours_run"] == pytest.approx(20_971_520 / 100 / 3600 * 189, rel=1e-3)
     without = plan(load(root, "hy3"))
     assert "gpu_hours_step" not in without.data["time"]
-    assert any(f.rule == "plan/time" for f in without.findings)
+    assert any(f.rule == "recipe-plan-time" for f in without.findings)
 
 
 def test_fsdp_terms(root: Path, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_algorithms_compose_or_are_refused_with_a_reason(name: str, algorithm: s
         trainer = loaded.tree.package / "trainer/ppo/v1"
         reads = any("filter_groups" in path.read_text() for path in trainer.glob("*.py"))
         assert (found == []) is reads
-        assert reads or found[0].startswith("algorithm/filter-groups")
+        assert reads or found[0].startswith("recipe-algorithm-filter-groups")
     else:
         assert found == []
 
@@ -111,7 +111,7 @@ def test_an_algorithm_wins_over_the_shared_loss() -> None:
     ("overrides", "wanted"),
     [
         (("common/placement=colocated_async",), []),
-        (("common/placement=separate",), ["trainer/mode", "trainer/mode"]),
+        (("common/placement=separate",), ["recipe-trainer-mode", "recipe-trainer-mode"]),
         (
             (
                 "common/placement=separate",

@@ -15,7 +15,8 @@ from reprise.recipe.setup import Known, Setup
 
 from .conftest import HY3, QWEN3_8B, A, M, R
 
-RULES = {rule.id: rule for rule in ALL_RULES}
+# The ids as the table has them, without the room that every id begins with.
+RULES = {rule.id.removeprefix("recipe-"): rule for rule in ALL_RULES}
 Q7B = {"model_type": "qwen2", "num_attention_heads": 28, "num_key_value_heads": 4,
        "num_hidden_layers": 28}  # fmt: skip
 SMALL = {"model_type": "qwen2", "num_attention_heads": 12, "num_key_value_heads": 2,
@@ -78,267 +79,267 @@ OVERRIDE = f"{M}.override_transformer_config"
 IS = "algorithm.rollout_correction"
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | None, str]] = [
     # rule, verdict, settings, model, part of what it says
-    ("batch/divisible", "error", machine(3, 16) | batch(64, 8, False), None,
+    ("batch-divisible", "error", machine(3, 16) | batch(64, 8, False), None,
      "data.train_batch_size=60 or 66"),
-    ("batch/divisible", "ok", machine(3, 16) | batch(66, 8, False), None, "= 528"),
-    ("batch/divisible", "error", machine(1, 6) | batch(512, 1, False), None, "512 % 6 = 2"),
-    ("batch/divisible", "ok", machine(16, 8) | megatron(1, 16, 8) | batch(128, 16, True), None,
+    ("batch-divisible", "ok", machine(3, 16) | batch(66, 8, False), None, "= 528"),
+    ("batch-divisible", "error", machine(1, 6) | batch(512, 1, False), None, "512 % 6 = 2"),
+    ("batch-divisible", "ok", machine(16, 8) | megatron(1, 16, 8) | batch(128, 16, True), None,
      "DP 1"),
-    ("batch/divisible", "ok", machine(1, 7) | batch(42, 5, False), None, "210 % (1 nodes x 7"),
-    ("batch/divisible", "error", machine(2, 8) | megatron(2, 2, 1) | batch(6, 1, False, 4), None,
+    ("batch-divisible", "ok", machine(1, 7) | batch(42, 5, False), None, "210 % (1 nodes x 7"),
+    ("batch-divisible", "error", machine(2, 8) | megatron(2, 2, 1) | batch(6, 1, False, 4), None,
      "DP 4 x micro 4 = 16"),
-    ("batch/divisible", "unknown", machine(1, 8) | megatron(3, 1, 1) | batch(6, 1, True), None,
-     "parallel/world"),
-    ("batch/mini-in-train", "ok", mini(128, 128), None, "128 <= train batch 128"),
-    ("batch/mini-in-train", "error", mini(128, 129), None, "padded to 516"),
-    ("batch/mini-in-train", "error", mini(128, 129, dynamic=False), None, "verl refuses it"),
-    ("batch/mini-in-train", "warning", mini(128, 96), None, "padded to 768"),
-    ("batch/mini-splits", "ok", machine(1, 8) | mini(16, 2), None, "8 % DP 8"),
-    ("batch/mini-splits", "error", machine(1, 8) | mini(16, 1), None, "ppo_mini_batch_size=2"),
-    ("batch/mini-splits", "error",
+    ("batch-divisible", "unknown", machine(1, 8) | megatron(3, 1, 1) | batch(6, 1, True), None,
+     "parallel-world"),
+    ("batch-mini-in-train", "ok", mini(128, 128), None, "128 <= train batch 128"),
+    ("batch-mini-in-train", "error", mini(128, 129), None, "padded to 516"),
+    ("batch-mini-in-train", "error", mini(128, 129, dynamic=False), None, "verl refuses it"),
+    ("batch-mini-in-train", "warning", mini(128, 96), None, "padded to 768"),
+    ("batch-mini-splits", "ok", machine(1, 8) | mini(16, 2), None, "8 % DP 8"),
+    ("batch-mini-splits", "error", machine(1, 8) | mini(16, 1), None, "ppo_mini_batch_size=2"),
+    ("batch-mini-splits", "error",
      machine(1, 1) | mini(16, 16, False) | {f"{A}.ppo_micro_batch_size_per_gpu": 48}, None, "=32"),
-    ("batch/mini-splits", "ok",
+    ("batch-mini-splits", "ok",
      machine(1, 1) | mini(16, 16, False) | {f"{A}.ppo_micro_batch_size_per_gpu": 32}, None, ""),
-    ("batch/micro-set", "n/a", batch(8, 1, True), None, "packs by tokens"),
-    ("batch/micro-set", "error", batch(8, 1, False), None, "not set"),
-    ("batch/micro-set", "ok",
+    ("batch-micro-set", "n/a", batch(8, 1, True), None, "packs by tokens"),
+    ("batch-micro-set", "error", batch(8, 1, False), None, "not set"),
+    ("batch-micro-set", "ok",
      batch(8, 1, False, 2) | {f"{R}.log_prob_micro_batch_size_per_gpu": 2}, None, ""),
-    ("batch/micro-set", "error",
+    ("batch-micro-set", "error",
      batch(8, 1, False, 2)
      | {f"{R}.log_prob_micro_batch_size_per_gpu": 2, f"{R}.log_prob_micro_batch_size": 2}, None,
      "beside"),
-    ("batch/dynamic-agrees", "ok",
+    ("batch-dynamic-agrees", "ok",
      {f"{A}.use_dynamic_bsz": True, f"{R}.log_prob_use_dynamic_bsz": True}, None, ""),
-    ("batch/dynamic-agrees", "error",
+    ("batch-dynamic-agrees", "error",
      {f"{A}.use_dynamic_bsz": True, f"{R}.log_prob_use_dynamic_bsz": False}, None, "=True"),
-    ("batch/group-size", "ok", {"algorithm.adv_estimator": "grpo", f"{R}.n": 2}, None, "2 >= 2"),
-    ("batch/group-size", "error", {"algorithm.adv_estimator": "grpo", f"{R}.n": 1}, None, "n=8"),
-    ("batch/group-size", "n/a", {"algorithm.adv_estimator": "gae", f"{R}.n": 1}, None, "gae"),
-    ("tokens/actor", "error",
+    ("batch-group-size", "ok", {"algorithm.adv_estimator": "grpo", f"{R}.n": 2}, None, "2 >= 2"),
+    ("batch-group-size", "error", {"algorithm.adv_estimator": "grpo", f"{R}.n": 1}, None, "n=8"),
+    ("batch-group-size", "n/a", {"algorithm.adv_estimator": "gae", f"{R}.n": 1}, None, "gae"),
+    ("tokens-actor", "error",
      machine(1, 8) | lengths(8192, 32768) | batch(8, 1, True) | {BUDGET: 16384}, None,
      "=40960 or more, or actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size=4 (at "
      "least 3)"),
-    ("tokens/actor", "ok",
+    ("tokens-actor", "ok",
      machine(16, 8) | megatron(1, 16, 8) | LONG | batch(8, 1, True) | {BUDGET: 30720}, None,
      "245,760 >= prompt 2048 + response 8192 = 10,240; slack 24.00x"),
-    ("tokens/actor", "warning",
+    ("tokens-actor", "warning",
      machine(16, 8) | megatron(1, 16, 8) | LONG | batch(8, 1, True) | {BUDGET: 1280}, None,
      "no slack"),
-    ("tokens/actor", "error",
+    ("tokens-actor", "error",
      machine(16, 8) | megatron(1, 16, 8) | LONG | batch(8, 1, True) | {BUDGET: 1279}, None,
      "=1280 or more"),
-    ("tokens/actor", "n/a", LONG | batch(8, 1, False) | {BUDGET: 1024}, None, "is off"),
-    ("tokens/ref", "error",
+    ("tokens-actor", "n/a", LONG | batch(8, 1, False) | {BUDGET: 1024}, None, "is off"),
+    ("tokens-ref", "error",
      LONG | {f"{A}.use_kl_loss": True, "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,
              "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu": 4096}, None, "4096 x CP 1"),
-    ("tokens/ref", "n/a",
+    ("tokens-ref", "n/a",
      LONG | {"actor_rollout_ref.ref.log_prob_max_token_len_per_gpu": 4096}, None, "no reference"),
-    ("tokens/rollout", "error",
+    ("tokens-rollout", "error",
      LONG | {f"{R}.log_prob_use_dynamic_bsz": True,
              f"{R}.log_prob_max_token_len_per_gpu": 10239}, None, "10,239 < 10,240"),
-    ("tokens/ref", "ok",
+    ("tokens-ref", "ok",
      LONG | {f"{A}.use_kl_loss": True, "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": True,
              "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu": 10241}, None, "10,241 >="),
-    ("tokens/rollout", "ok",
+    ("tokens-rollout", "ok",
      LONG | {f"{R}.log_prob_use_dynamic_bsz": True,
              f"{R}.log_prob_max_token_len_per_gpu": 10241}, None, ""),
-    ("length/agree", "ok", LONG, None, ""),
-    ("length/agree", "warning", LONG | {f"{R}.response_length": 4096}, None, "follows"),
-    ("length/max-model-len", "error", lengths(4096, 4096) | {f"{R}.max_model_len": 4096}, None,
+    ("length-agree", "ok", LONG, None, ""),
+    ("length-agree", "warning", LONG | {f"{R}.response_length": 4096}, None, "follows"),
+    ("length-max-model-len", "error", lengths(4096, 4096) | {f"{R}.max_model_len": 4096}, None,
      "max_model_len=8192"),
-    ("length/max-model-len", "ok", lengths(4096, 4096) | {f"{R}.max_model_len": None}, HY3,
+    ("length-max-model-len", "ok", lengths(4096, 4096) | {f"{R}.max_model_len": None}, HY3,
      "262,144"),
-    ("length/max-model-len", "error", lengths(4096, 36865), QWEN3_8B, "=36864"),
-    ("length/max-model-len", "ok", LONG | {f"{R}.max_model_len": 10240}, None, "10,240 >="),
-    ("length/max-model-len", "error", LONG | {f"{R}.max_model_len": 10239}, None, "10,239 <"),
-    ("length/model-limit", "error", LONG | {f"{R}.max_model_len": 40961}, QWEN3_8B,
+    ("length-max-model-len", "error", lengths(4096, 36865), QWEN3_8B, "=36864"),
+    ("length-max-model-len", "ok", LONG | {f"{R}.max_model_len": 10240}, None, "10,240 >="),
+    ("length-max-model-len", "error", LONG | {f"{R}.max_model_len": 10239}, None, "10,239 <"),
+    ("length-model-limit", "error", LONG | {f"{R}.max_model_len": 40961}, QWEN3_8B,
      "max_position_embeddings 40,960 of config.json"),
-    ("length/model-limit", "ok", LONG | {f"{R}.max_model_len": 40960}, QWEN3_8B, ""),
-    ("length/model-limit", "unknown", LONG, None, "--model-config"),
-    ("length/batched-tokens", "ok",
+    ("length-model-limit", "ok", LONG | {f"{R}.max_model_len": 40960}, QWEN3_8B, ""),
+    ("length-model-limit", "unknown", LONG, None, "--model-config"),
+    ("length-batched-tokens", "ok",
      LONG | {f"{R}.name": "vllm", f"{R}.max_model_len": 10240, f"{R}.max_num_batched_tokens": 8192,
              f"{R}.enable_chunked_prefill": True}, None, ""),
-    ("length/batched-tokens", "error",
+    ("length-batched-tokens", "error",
      LONG | {f"{R}.name": "vllm", f"{R}.max_model_len": 10240, f"{R}.max_num_batched_tokens": 8192,
              f"{R}.enable_chunked_prefill": False}, None, "=10240"),
-    ("length/batched-tokens", "ok",
+    ("length-batched-tokens", "ok",
      LONG | {f"{R}.name": "vllm", f"{R}.max_model_len": 10240,
              f"{R}.max_num_batched_tokens": 10240, f"{R}.enable_chunked_prefill": False}, None, ""),
-    ("parallel/world", "ok", machine(16, 8) | megatron(1, 16, 8), None, "x DP 1"),
-    ("parallel/world", "error", machine(15, 8) | megatron(1, 16, 8), None, "120 GPUs"),
-    ("parallel/experts-world", "error", machine(1, 8) | megatron(2, 2, 1, 8, 1), HY3,
+    ("parallel-world", "ok", machine(16, 8) | megatron(1, 16, 8), None, "x DP 1"),
+    ("parallel-world", "error", machine(15, 8) | megatron(1, 16, 8), None, "120 GPUs"),
+    ("parallel-experts-world", "error", machine(1, 8) | megatron(2, 2, 1, 8, 1), HY3,
      "expert_model_parallel_size=1, 2 or 4"),
-    ("parallel/experts-world", "ok", machine(1, 8) | megatron(2, 2, 1, 4, 1), HY3, "expert DP 1"),
-    ("parallel/experts-world", "error", machine(1, 4) | megatron(4, 1, 1, 4, None), None,
+    ("parallel-experts-world", "ok", machine(1, 8) | megatron(2, 2, 1, 4, 1), HY3, "expert DP 1"),
+    ("parallel-experts-world", "error", machine(1, 4) | megatron(4, 1, 1, 4, None), None,
      "expert_tensor_parallel_size=1"),
-    ("parallel/experts-world", "ok", machine(16, 8) | megatron(1, 16, 8, 8, 1), HY3,
+    ("parallel-experts-world", "ok", machine(16, 8) | megatron(1, 16, 8, 8, 1), HY3,
      "x expert DP 1; DP 1"),
-    ("parallel/experts-world", "error", machine(16, 8) | megatron(1, 16, 8, 16, 1), HY3, "= 256"),
-    ("parallel/experts-world", "error", machine(2, 8) | megatron(2, 2, 1, 32, 1), HY3, "= 64"),
-    ("parallel/experts-divide", "error", machine(7, 8) | megatron(1, 1, 1, 7, 1), HY3,
+    ("parallel-experts-world", "error", machine(16, 8) | megatron(1, 16, 8, 16, 1), HY3, "= 256"),
+    ("parallel-experts-world", "error", machine(2, 8) | megatron(2, 2, 1, 32, 1), HY3, "= 64"),
+    ("parallel-experts-divide", "error", machine(7, 8) | megatron(1, 1, 1, 7, 1), HY3,
      "192 experts % EP 7 = 3"),
-    ("parallel/experts-divide", "ok", machine(7, 8) | megatron(1, 1, 1, 8, 1), HY3, ""),
-    ("parallel/dense", "error", machine(4, 8) | megatron(1, 1, 1, 8, 1), QWEN3_8B, "no experts"),
-    ("parallel/dense", "ok", machine(4, 8) | megatron(1, 1, 1), QWEN3_8B, ""),
-    ("parallel/dense", "warning",
+    ("parallel-experts-divide", "ok", machine(7, 8) | megatron(1, 1, 1, 8, 1), HY3, ""),
+    ("parallel-dense", "error", machine(4, 8) | megatron(1, 1, 1, 8, 1), QWEN3_8B, "no experts"),
+    ("parallel-dense", "ok", machine(4, 8) | megatron(1, 1, 1), QWEN3_8B, ""),
+    ("parallel-dense", "warning",
      machine(4, 8) | megatron(1, 1, 1) | {f"{OVERRIDE}.moe_grouped_gemm": True}, QWEN3_8B, "dense"),
-    ("parallel/dense", "n/a", machine(4, 8) | megatron(1, 1, 1, 8, 1), HY3, "192"),
-    ("parallel/layers", "error", machine(4, 8) | megatron(1, 8, 1), QWEN3_8B, "36 % 8 = 4"),
-    ("parallel/layers", "ok", machine(4, 8) | megatron(1, 4, 1), QWEN3_8B, "9 a stage"),
-    ("parallel/layers", "ok",
+    ("parallel-dense", "n/a", machine(4, 8) | megatron(1, 1, 1, 8, 1), HY3, "192"),
+    ("parallel-layers", "error", machine(4, 8) | megatron(1, 8, 1), QWEN3_8B, "36 % 8 = 4"),
+    ("parallel-layers", "ok", machine(4, 8) | megatron(1, 4, 1), QWEN3_8B, "9 a stage"),
+    ("parallel-layers", "ok",
      machine(4, 8) | megatron(1, 8, 1) | {f"{OVERRIDE}.num_layers_in_last_pipeline_stage": 1},
      QWEN3_8B, "5/5/5/5/5/5/5/1"),
-    ("parallel/layers", "error",
+    ("parallel-layers", "error",
      machine(4, 8) | megatron(1, 8, 1) | {f"{OVERRIDE}.num_layers_in_last_pipeline_stage": 2},
      QWEN3_8B, "do not split"),
-    ("parallel/layers", "error",
+    ("parallel-layers", "error",
      machine(16, 8) | megatron(1, 16, 8)
      | {f"{OVERRIDE}.account_for_loss_in_pipeline_split": True}, HY3, "80 layers"),
-    ("parallel/layers", "error",
+    ("parallel-layers", "error",
      machine(4, 8) | megatron(1, 1, 1) | {f"{M}.virtual_pipeline_model_parallel_size": 2},
      QWEN3_8B, "need PP > 1"),
-    ("parallel/layers", "error",
+    ("parallel-layers", "error",
      machine(4, 8) | megatron(1, 4, 1) | {f"{M}.virtual_pipeline_model_parallel_size": 2},
      QWEN3_8B, "2 chunks"),
-    ("parallel/layers", "ok",
+    ("parallel-layers", "ok",
      machine(4, 8) | megatron(1, 4, 1) | {f"{M}.virtual_pipeline_model_parallel_size": 3},
      QWEN3_8B, ""),
-    ("parallel/heads", "error", machine(4, 8) | megatron(3, 1, 1), QWEN3_8B, "32 heads"),
-    ("parallel/heads", "ok", machine(4, 8) | megatron(8, 1, 1), QWEN3_8B, ""),
-    ("parallel/heads", "warning", machine(4, 8) | megatron(16, 1, 1), QWEN3_8B, "KV heads 8"),
-    ("parallel/sequence", "error",
+    ("parallel-heads", "error", machine(4, 8) | megatron(3, 1, 1), QWEN3_8B, "32 heads"),
+    ("parallel-heads", "ok", machine(4, 8) | megatron(8, 1, 1), QWEN3_8B, ""),
+    ("parallel-heads", "warning", machine(4, 8) | megatron(16, 1, 1), QWEN3_8B, "KV heads 8"),
+    ("parallel-sequence", "error",
      machine(4, 8) | megatron(4, 1, 1, 8, 1) | {f"{M}.sequence_parallel": False}, HY3, "=True"),
-    ("parallel/sequence", "ok",
+    ("parallel-sequence", "ok",
      machine(4, 8) | megatron(4, 1, 1, 8, 1) | {f"{M}.sequence_parallel": True}, HY3, ""),
-    ("parallel/sequence", "n/a",
+    ("parallel-sequence", "n/a",
      machine(4, 8) | megatron(1, 1, 1, 8, 1) | {f"{M}.sequence_parallel": False}, HY3, "TP > 1"),
-    ("parallel/recompute", "error",
+    ("parallel-recompute", "error",
      machine(4, 8) | megatron(1, 4, 1)
      | {f"{OVERRIDE}.recompute_granularity": "full", f"{OVERRIDE}.recompute_method": "uniform",
         f"{OVERRIDE}.recompute_num_layers": 10}, QWEN3_8B, "a stage has 9"),
-    ("parallel/recompute", "ok",
+    ("parallel-recompute", "ok",
      machine(4, 8) | megatron(1, 4, 1)
      | {f"{OVERRIDE}.recompute_granularity": "full", f"{OVERRIDE}.recompute_method": "uniform",
         f"{OVERRIDE}.recompute_num_layers": 9}, QWEN3_8B, "<= 9 layers"),
-    ("parallel/recompute", "error",
+    ("parallel-recompute", "error",
      machine(4, 8) | megatron(1, 4, 1) | {f"{OVERRIDE}.recompute_granularity": "full"}, QWEN3_8B,
      "recompute_method=uniform"),
-    ("parallel/recompute", "warning",
+    ("parallel-recompute", "warning",
      machine(4, 8) | megatron(1, 4, 1) | {f"{OVERRIDE}.recompute_num_layers": 1}, QWEN3_8B,
      "without full"),
-    ("rollout/heads", "error", machine(1, 8) | {f"{R}.tensor_model_parallel_size": 8}, Q7B,
+    ("rollout-heads", "error", machine(1, 8) | {f"{R}.tensor_model_parallel_size": 8}, Q7B,
      "tensor_model_parallel_size=1, 2, 4"),
-    ("rollout/heads", "note", machine(16, 8) | {f"{R}.tensor_model_parallel_size": 16}, HY3,
+    ("rollout-heads", "note", machine(16, 8) | {f"{R}.tensor_model_parallel_size": 16}, HY3,
      "replicated x2"),
-    ("rollout/heads", "error", machine(1, 8) | {f"{R}.tensor_model_parallel_size": 8}, SMALL,
+    ("rollout-heads", "error", machine(1, 8) | {f"{R}.tensor_model_parallel_size": 8}, SMALL,
      "12 heads"),
-    ("rollout/heads", "note", machine(1, 8) | {f"{R}.tensor_model_parallel_size": 4}, SMALL,
+    ("rollout-heads", "note", machine(1, 8) | {f"{R}.tensor_model_parallel_size": 4}, SMALL,
      "replicated x2"),
-    ("rollout/heads", "ok", machine(1, 8) | {f"{R}.tensor_model_parallel_size": 2}, SMALL, ""),
-    ("rollout/replicas", "note", machine(16, 8) | {f"{R}.tensor_model_parallel_size": 16}, None,
+    ("rollout-heads", "ok", machine(1, 8) | {f"{R}.tensor_model_parallel_size": 2}, SMALL, ""),
+    ("rollout-replicas", "note", machine(16, 8) | {f"{R}.tensor_model_parallel_size": 16}, None,
      "spans 2 nodes"),
-    ("rollout/replicas", "error", machine(1, 8) | {f"{R}.tensor_model_parallel_size": 16}, None,
+    ("rollout-replicas", "error", machine(1, 8) | {f"{R}.tensor_model_parallel_size": 16}, None,
      "do not divide"),
-    ("rollout/replicas", "error", machine(3, 8) | {f"{R}.tensor_model_parallel_size": 12}, None,
+    ("rollout-replicas", "error", machine(3, 8) | {f"{R}.tensor_model_parallel_size": 12}, None,
      "does not fill"),
-    ("rollout/replicas", "warning",
+    ("rollout-replicas", "warning",
      machine(4, 8) | {f"{R}.tensor_model_parallel_size": 2, f"{R}.data_parallel_size": 16,
                       f"{R}.name": "sglang"}, None, "not 16 replicas"),
-    ("rollout/replicas", "error",
+    ("rollout-replicas", "error",
      machine(4, 8) | {f"{R}.tensor_model_parallel_size": 2, f"{R}.pipeline_model_parallel_size": 2,
                       f"{R}.name": "vllm"}, None, "not implemented"),
-    ("rollout/expert-parallel", "error",
+    ("rollout-expert-parallel", "error",
      {f"{R}.tensor_model_parallel_size": 4, f"{R}.expert_parallel_size": 2}, None, "=4 or 1"),
-    ("rollout/expert-parallel", "ok",
+    ("rollout-expert-parallel", "ok",
      {f"{R}.tensor_model_parallel_size": 4, f"{R}.expert_parallel_size": 4}, None, ""),
-    ("rollout/validation-sampling", "ok",
+    ("rollout-validation-sampling", "ok",
      {f"{R}.val_kwargs.do_sample": True, f"{R}.val_kwargs.temperature": 1.0,
       f"{R}.val_kwargs.n": 8}, None, ""),
-    ("rollout/validation-sampling", "warning",
+    ("rollout-validation-sampling", "warning",
      {f"{R}.val_kwargs.do_sample": False, f"{R}.val_kwargs.temperature": 0.8}, None,
      "temperature=0.8"),
-    ("rollout/validation-sampling", "warning",
+    ("rollout-validation-sampling", "warning",
      {f"{R}.val_kwargs.do_sample": False, f"{R}.val_kwargs.n": 8}, None, "8 times the same"),
-    ("rollout/temperature", "error", {f"{R}.temperature": 0}, None, "equal"),
-    ("rollout/temperature", "ok", {f"{R}.temperature": 0.1}, None, ""),
-    ("algorithm/estimator", "ok", {"algorithm.adv_estimator": "rloo"}, None, ""),
-    ("algorithm/estimator", "error", {"algorithm.adv_estimator": "rlooo"}, None, "=rloo"),
-    ("algorithm/loss", "error",
+    ("rollout-temperature", "error", {f"{R}.temperature": 0}, None, "equal"),
+    ("rollout-temperature", "ok", {f"{R}.temperature": 0.1}, None, ""),
+    ("algorithm-estimator", "ok", {"algorithm.adv_estimator": "rloo"}, None, ""),
+    ("algorithm-estimator", "error", {"algorithm.adv_estimator": "rlooo"}, None, "=rloo"),
+    ("algorithm-loss", "error",
      {f"{A}.policy_loss.loss_mode": "gsppo", f"{A}.loss_agg_mode": "token-mean"}, None, "=gspo"),
-    ("algorithm/loss", "ok",
+    ("algorithm-loss", "ok",
      {f"{A}.policy_loss.loss_mode": "gspo", f"{A}.loss_agg_mode": "token-mean"}, None, ""),
-    ("algorithm/remax", "error", {"algorithm.adv_estimator": "remax"}, None, "use_v1=False"),
-    ("algorithm/remax", "ok", {"algorithm.adv_estimator": "remax", "trainer.use_v1": False}, None,
+    ("algorithm-remax", "error", {"algorithm.adv_estimator": "remax"}, None, "use_v1=False"),
+    ("algorithm-remax", "ok", {"algorithm.adv_estimator": "remax", "trainer.use_v1": False}, None,
      "True"),
-    ("algorithm/rollout-correction", "ok",
+    ("algorithm-rollout-correction", "ok",
      {f"{IS}.rollout_is": "token", f"{IS}.rollout_is_threshold": "0.5_4.0",
       f"{R}.calculate_log_probs": True}, None, "0.5..4.0 (IcePop"),
-    ("algorithm/rollout-correction", "error",
+    ("algorithm-rollout-correction", "error",
      {f"{IS}.rollout_is": "token", f"{IS}.rollout_is_threshold": 0.54,
       f"{R}.calculate_log_probs": True}, None, "unquoted"),
-    ("algorithm/rollout-correction", "error",
+    ("algorithm-rollout-correction", "error",
      {f"{IS}.rollout_is": "token", f"{IS}.rollout_is_threshold": "4.0_0.5",
       f"{R}.calculate_log_probs": True}, None, "low <= high"),
-    ("algorithm/rollout-correction", "ok",
+    ("algorithm-rollout-correction", "ok",
      {f"{IS}.rollout_is": "token", f"{IS}.rollout_is_threshold": "1.0_1.0",
       f"{R}.calculate_log_probs": True}, None, ""),
-    ("algorithm/rollout-correction", "error",
+    ("algorithm-rollout-correction", "error",
      {f"{IS}.rollout_is": "token", f"{IS}.rollout_is_threshold": 2.0,
       f"{R}.calculate_log_probs": False}, None, "calculate_log_probs=True"),
-    ("algorithm/idle-reference", "warning",
+    ("algorithm-idle-reference", "warning",
      {f"{A}.use_kl_loss": True, f"{A}.kl_loss_coef": 0.0}, None, "use_kl_loss=False"),
-    ("algorithm/idle-reference", "ok",
+    ("algorithm-idle-reference", "ok",
      {f"{A}.use_kl_loss": True, f"{A}.kl_loss_coef": 0.001}, None, ""),
-    ("algorithm/clip", "ok", {f"{A}.clip_ratio_low": 0.2, f"{A}.clip_ratio_high": 0.2}, None, ""),
-    ("algorithm/clip", "warning", {f"{A}.clip_ratio_low": 0.3, f"{A}.clip_ratio_high": 0.2}, None,
+    ("algorithm-clip", "ok", {f"{A}.clip_ratio_low": 0.2, f"{A}.clip_ratio_high": 0.2}, None, ""),
+    ("algorithm-clip", "warning", {f"{A}.clip_ratio_low": 0.3, f"{A}.clip_ratio_high": 0.2}, None,
      "clip-higher"),
-    ("algorithm/clip", "error", {f"{A}.clip_ratio_c": 1.0}, None, "> 1"),
-    ("algorithm/clip", "n/a", {f"{A}.policy_loss.loss_mode": "cispo", f"{A}.clip_ratio_low": 10.0},
+    ("algorithm-clip", "error", {f"{A}.clip_ratio_c": 1.0}, None, "> 1"),
+    ("algorithm-clip", "n/a", {f"{A}.policy_loss.loss_mode": "cispo", f"{A}.clip_ratio_low": 10.0},
      None, "cispo"),
-    ("trainer/mode", "error",
+    ("trainer-mode", "error",
      {"trainer.v1.trainer_mode": "separate_async", "data.train_batch_size": 64,
       f"{A}.ppo_mini_batch_size": 64, "trainer.v1.separate_async.parameter_sync_step": 4,
       f"{R}.nnodes": 1, f"{R}.checkpoint_engine.backend": "nccl"}, None, "=256"),
-    ("trainer/mode", "ok",
+    ("trainer-mode", "ok",
      {"trainer.v1.trainer_mode": "separate_async", "data.train_batch_size": 256,
       f"{A}.ppo_mini_batch_size": 64, "trainer.v1.separate_async.parameter_sync_step": 4,
       f"{R}.nnodes": 1, f"{R}.checkpoint_engine.backend": "nccl"}, None, ""),
-    ("trainer/mode", "error", {"trainer.v1.trainer_mode": "separate"}, None, "separate_async"),
-    ("engine/bridge", "error", megatron(1, 1, 1) | {f"{M}.use_mbridge": False}, None, "=True"),
-    ("engine/bridge", "ok", megatron(1, 1, 1) | {f"{M}.use_mbridge": True}, None, ""),
-    ("engine/bridge", "error", megatron(1, 1, 1) | {f"{M}.use_dist_checkpointing": True}, None,
+    ("trainer-mode", "error", {"trainer.v1.trainer_mode": "separate"}, None, "separate_async"),
+    ("engine-bridge", "error", megatron(1, 1, 1) | {f"{M}.use_mbridge": False}, None, "=True"),
+    ("engine-bridge", "ok", megatron(1, 1, 1) | {f"{M}.use_mbridge": True}, None, ""),
+    ("engine-bridge", "error", megatron(1, 1, 1) | {f"{M}.use_dist_checkpointing": True}, None,
      "dist_checkpointing_path"),
-    ("reward/legacy-keys", "error", {"reward_model.reward_manager": "dapo"}, None,
+    ("reward-legacy-keys", "error", {"reward_model.reward_manager": "dapo"}, None,
      "reward.reward_manager.name=dapo"),
-    ("reward/legacy-keys", "error",
+    ("reward-legacy-keys", "error",
      {"custom_reward_function.path": "/r.py", "reward.custom_reward_function.path": None}, None,
      "-> reward.custom_reward_function.path=/r.py"),
-    ("reward/legacy-keys", "error",
+    ("reward-legacy-keys", "error",
      {"reward_model.reward_kwargs.max_resp_len": 8}, None, "+reward.reward_kwargs.max_resp_len=8"),
-    ("reward/legacy-keys", "error",
+    ("reward-legacy-keys", "error",
      {"reward_model.reward_manager": "dapo", "reward.reward_manager.name": "naive"}, None,
      "contradicts"),
-    ("reward/legacy-keys", "ok", {"reward.reward_manager.name": "dapo"}, None, "0 legacy"),
-    ("reward/manager", "ok", {"reward.reward_manager.name": "dapo"}, None, "manager: dapo"),
-    ("reward/manager", "error", {"reward.reward_manager.name": "dappo"}, None, "=dapo"),
-    ("steps/checkpoints-kept", "n/a", {"trainer.save_freq": -1}, None, ""),
-    ("steps/checkpoints-kept", "warning",
+    ("reward-legacy-keys", "ok", {"reward.reward_manager.name": "dapo"}, None, "0 legacy"),
+    ("reward-manager", "ok", {"reward.reward_manager.name": "dapo"}, None, "manager: dapo"),
+    ("reward-manager", "error", {"reward.reward_manager.name": "dappo"}, None, "=dapo"),
+    ("steps-checkpoints-kept", "n/a", {"trainer.save_freq": -1}, None, ""),
+    ("steps-checkpoints-kept", "warning",
      {"trainer.save_freq": 10, "trainer.total_training_steps": 100}, None, "10 checkpoints"),
-    ("steps/checkpoints-kept", "ok",
+    ("steps-checkpoints-kept", "ok",
      {"trainer.save_freq": 10, "trainer.total_training_steps": 30}, None, ""),
-    ("data/truncation", "warning", LONG | {"data.truncation": "error"}, None, "ends the job"),
-    ("data/truncation", "note", LONG | {"data.truncation": "left"}, None, "loses its beginning"),
-    ("data/truncation", "ok", LONG | {"data.filter_overlong_prompts": True}, None, ""),
-    ("paths/writes", "error", {"trainer.default_local_dir": "checkpoints/a/b"}, None, "relative"),
-    ("paths/writes", "ok", {"trainer.default_local_dir": "/share/a"}, None, ""),
-    ("paths/writes", "warning", {"trainer.default_local_dir": "/tmp/a"}, None, "node's own"),
-    ("paths/writes", "error",
+    ("data-truncation", "warning", LONG | {"data.truncation": "error"}, None, "ends the job"),
+    ("data-truncation", "note", LONG | {"data.truncation": "left"}, None, "loses its beginning"),
+    ("data-truncation", "ok", LONG | {"data.filter_overlong_prompts": True}, None, ""),
+    ("paths-writes", "error", {"trainer.default_local_dir": "checkpoints/a/b"}, None, "relative"),
+    ("paths-writes", "ok", {"trainer.default_local_dir": "/share/a"}, None, ""),
+    ("paths-writes", "warning", {"trainer.default_local_dir": "/tmp/a"}, None, "node's own"),
+    ("paths-writes", "error",
      {"trainer.default_local_dir": "/s/a", "trainer.rollout_data_dir": "dump"}, None, "stay on"),
-    ("paths/data", "warning", {"data.train_files": "train.parquet"}, None, "relative"),
-    ("paths/data", "ok", {"data.train_files": ["/a.parquet", "hdfs://x/b.parquet"]}, None, ""),
-    ("env/secrets", "error", {"trainer.wandb_api_key": "abcdef0123456789"}, None, "********"),
-    ("env/secrets", "ok", {"trainer.wandb_api_key": "${oc.env:WANDB_API_KEY}"}, None, ""),
-    ("env/secrets", "ok", {f"{A}.ppo_max_token_len_per_gpu": 5, "data.prompt_token": ""}, None, ""),
+    ("paths-data", "warning", {"data.train_files": "train.parquet"}, None, "relative"),
+    ("paths-data", "ok", {"data.train_files": ["/a.parquet", "hdfs://x/b.parquet"]}, None, ""),
+    ("env-secrets", "error", {"trainer.wandb_api_key": "abcdef0123456789"}, None, "********"),
+    ("env-secrets", "ok", {"trainer.wandb_api_key": "${oc.env:WANDB_API_KEY}"}, None, ""),
+    ("env-secrets", "ok", {f"{A}.ppo_max_token_len_per_gpu": 5, "data.prompt_token": ""}, None, ""),
 ]  # fmt: skip
 
 
@@ -360,7 +361,7 @@ def test_edge(
 
 
 def test_a_secret_is_never_repeated(setup_of: Callable[..., Setup]) -> None:
-    _, text = verdict("env/secrets", setup_of({"x.hub_token": "hf_0123456789abcdef"}))
+    _, text = verdict("env-secrets", setup_of({"x.hub_token": "hf_0123456789abcdef"}))
     assert "hf_0123" not in text
 
 
@@ -389,13 +390,13 @@ def test_overlong_buffer(
         "reward.reward_kwargs.overlong_buffer_cfg": {"enable": True, "len": size},
         "reward.reward_kwargs.max_resp_len": longest,
     }
-    state, text = verdict("reward/overlong", setup_of(settings))
+    state, text = verdict("reward-overlong", setup_of(settings))
     assert (state, part in text) == (wanted, True), text
 
 
 def test_overlong_buffer_off(setup_of: Callable[..., Setup]) -> None:
     settings = {"reward.reward_kwargs.overlong_buffer_cfg": {"enable": False, "len": -1}}
-    assert verdict("reward/overlong", setup_of(settings))[0] == "n/a"
+    assert verdict("reward-overlong", setup_of(settings))[0] == "n/a"
 
 
 @pytest.mark.parametrize(
@@ -411,13 +412,13 @@ def test_steps_of_an_epoch(
     setup_of: Callable[..., Setup], rows: int, wanted: str, part: str
 ) -> None:
     setup = setup_of({"data.train_batch_size": 128}, rows=rows)
-    state, text = verdict("steps/epoch", setup)
+    state, text = verdict("steps-epoch", setup)
     assert (state, part in text) == (wanted, True), text
 
 
 def test_unknown_rows_are_not_guessed(setup_of: Callable[..., Setup]) -> None:
-    assert verdict("steps/epoch", setup_of({"data.train_batch_size": 128}))[0] == "unknown"
-    assert verdict("steps/frequencies", setup_of({"trainer.save_freq": 5}))[0] == "unknown"
+    assert verdict("steps-epoch", setup_of({"data.train_batch_size": 128}))[0] == "unknown"
+    assert verdict("steps-frequencies", setup_of({"trainer.save_freq": 5}))[0] == "unknown"
 
 
 @pytest.mark.parametrize(("save", "wanted"), [(2, "ok"), (3, "warning"), (-1, "warning")])
@@ -430,7 +431,7 @@ def test_save_frequency_against_steps(
         "trainer.save_freq": save,
         "trainer.resume_mode": "auto",
     }
-    assert verdict("steps/frequencies", setup_of(settings, rows=300))[0] == wanted
+    assert verdict("steps-frequencies", setup_of(settings, rows=300))[0] == wanted
 
 
 @pytest.mark.parametrize(
@@ -446,16 +447,16 @@ def test_validation_samples(
     setup_of: Callable[..., Setup], rows: int, prompts: int, n: int, wanted: str, part: str
 ) -> None:
     setup = setup_of({f"{R}.val_kwargs.n": n}, val_rows=rows, val_prompts=prompts)
-    state, text = verdict("rollout/validation-size", setup)
+    state, text = verdict("rollout-validation-size", setup)
     assert (state, part in text) == (wanted, True), text
 
 
 def test_reference_sizes_follow_the_actor(setup_of: Callable[..., Setup]) -> None:
     base = machine(4, 8) | megatron(4, 1, 1, 8, 1) | {f"{A}.use_kl_loss": True}
     ref = {key.replace(".actor.", ".ref."): value for key, value in megatron(4, 1, 1, 8, 1).items()}
-    assert verdict("parallel/reference", setup_of(base | ref))[0] == "ok"
+    assert verdict("parallel-reference", setup_of(base | ref))[0] == "ok"
     ref["actor_rollout_ref.ref.megatron.tensor_model_parallel_size"] = 1
-    assert verdict("parallel/reference", setup_of(base | ref))[0] == "error"
+    assert verdict("parallel-reference", setup_of(base | ref))[0] == "error"
 
 
 @pytest.mark.parametrize("override", ["0", "1"])
@@ -469,7 +470,7 @@ def test_environment_set_twice(setup_of: Callable[..., Setup], override: str) ->
     setup = setup_of(
         {f"{init}.env_vars.NCCL_DEBUG": "WARN", f"{init}.working_dir": "/x"}, runtime_env=job
     )
-    state, text = verdict("env/merge", setup)
+    state, text = verdict("env-merge", setup)
     if override == "1":
         assert state == "n/a"
         return
@@ -481,21 +482,21 @@ def test_environment_set_twice(setup_of: Callable[..., Setup], override: str) ->
 
 def test_loggers_need_places(setup_of: Callable[..., Setup]) -> None:
     settings = {"trainer.logger": ["console", "file"]}
-    state, text = verdict("paths/loggers", setup_of(settings))
+    state, text = verdict("paths-loggers", setup_of(settings))
     assert state == "error"
     assert "VERL_FILE_LOGGER_PATH" in text
     given = setup_of(settings, environment={"VERL_FILE_LOGGER_PATH": "/s/attempt-1.jsonl"})
-    assert verdict("paths/loggers", given)[0] == "ok"
-    assert verdict("paths/loggers", setup_of({"trainer.logger": ["consol"]}))[0] == "error"
+    assert verdict("paths-loggers", given)[0] == "ok"
+    assert verdict("paths-loggers", setup_of({"trainer.logger": ["consol"]}))[0] == "error"
 
 
 def test_paths_that_the_doctor_saw(setup_of: Callable[..., Setup]) -> None:
     settings = {"data.train_files": ["/share/a.parquet"], "trainer.default_local_dir": "/local/c"}
-    state, text = verdict("paths/seen", setup_of(settings, shared=("/share",)))
+    state, text = verdict("paths-seen", setup_of(settings, shared=("/share",)))
     assert state == "warning"
     assert "/local/c" in text
     assert "/share/a.parquet lies" not in text
-    assert verdict("paths/seen", setup_of(settings))[0] == "n/a"
+    assert verdict("paths-seen", setup_of(settings))[0] == "n/a"
 
 
 def test_settings_that_the_engine_does_not_know(
@@ -503,12 +504,12 @@ def test_settings_that_the_engine_does_not_know(
 ) -> None:
     names = known_names(recipes)
     settings = {f"{R}.name": "sglang", f"{R}.engine_kwargs.sglang.disable_radix_cache": True}
-    assert verdict("engine/kwargs", setup_of(settings, names=names))[0] == "ok"
+    assert verdict("engine-kwargs", setup_of(settings, names=names))[0] == "ok"
     settings[f"{R}.engine_kwargs.sglang.disable_radix_cach"] = True
-    state, text = verdict("engine/kwargs", setup_of(settings, names=names))
+    state, text = verdict("engine-kwargs", setup_of(settings, names=names))
     assert state == "error"
     assert "disable_radix_cache" in text
-    assert verdict("engine/kwargs", setup_of(settings))[0] == "unknown"
+    assert verdict("engine-kwargs", setup_of(settings))[0] == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -524,7 +525,7 @@ def test_overrides_that_the_provider_lacks(
     setup_of: Callable[..., Setup], recipes: Any, name: str, wanted: str, part: str
 ) -> None:
     settings = megatron(1, 1, 1) | {f"{OVERRIDE}.{name}": True}
-    state, text = verdict("engine/overrides", setup_of(settings, names=known_names(recipes)))
+    state, text = verdict("engine-overrides", setup_of(settings, names=known_names(recipes)))
     assert (state, part in text) == (wanted, True), text
 
 
@@ -532,28 +533,28 @@ def test_group_filter_where_nothing_reads_it(setup_of: Callable[..., Setup], tre
     settings = {"algorithm.filter_groups.enable": True}
     old, new = setup_of(settings), setup_of(settings)
     new.tree = tree_091
-    assert verdict("algorithm/filter-groups", new)[0] == "ok"
+    assert verdict("algorithm-filter-groups", new)[0] == "ok"
     new.values["trainer"] = {"v1": {"sampler": {"custom_sampler": {"path": "x"}}}}  # type: ignore[index]
-    assert verdict("algorithm/filter-groups", new)[0] == "warning"
+    assert verdict("algorithm-filter-groups", new)[0] == "warning"
     reads = "filter_groups" in "".join(
         path.read_text()
         for path in (old.tree.package / "trainer/ppo/v1").glob("*.py")  # type: ignore[union-attr]
     )
-    assert verdict("algorithm/filter-groups", old)[0] == ("ok" if reads else "error")
+    assert verdict("algorithm-filter-groups", old)[0] == ("ok" if reads else "error")
 
 
 def test_hy3_needs_nine_settings(setup_of: Callable[..., Setup]) -> None:
-    state, text = verdict("hy3/required", setup_of(megatron(1, 1, 1), HY3))
+    state, text = verdict("hy3-required", setup_of(megatron(1, 1, 1), HY3))
     assert state == "error"
     assert text.count("one of the nine") == 9
-    assert verdict("hy3/required", setup_of(megatron(1, 1, 1), QWEN3_8B))[0] == "n/a"
-    assert verdict("hy3/required", setup_of(megatron(1, 1, 1), QWEN3_8B, hy3=True))[0] == "error"
+    assert verdict("hy3-required", setup_of(megatron(1, 1, 1), QWEN3_8B))[0] == "n/a"
+    assert verdict("hy3-required", setup_of(megatron(1, 1, 1), QWEN3_8B, hy3=True))[0] == "error"
 
 
 def test_musa_needs_its_platform(setup_of: Callable[..., Setup]) -> None:
     settings = {"trainer.device": "musa"}
-    assert verdict("engine/platform", setup_of(settings))[0] == "unknown"
-    state, text = verdict("engine/platform", setup_of(settings, runtime_env={}))
+    assert verdict("engine-platform", setup_of(settings))[0] == "unknown"
+    state, text = verdict("engine-platform", setup_of(settings, runtime_env={}))
     assert state == "error"
     assert "VERL_USE_EXTERNAL_MODULES" in text
 
@@ -573,14 +574,14 @@ def test_rollout_weights_and_the_card(
     settings = machine(16, 8) | LONG | {f"{R}.tensor_model_parallel_size": tp}
     settings |= {f"{R}.gpu_memory_utilization": 0.65}
     setup = setup_of(settings, hy3.model.config, gpu_memory=card)
-    state, text = verdict("memory/rollout", setup)
+    state, text = verdict("memory-rollout", setup)
     assert (state, part in text) == (wanted, True), text
 
 
 @pytest.mark.parametrize(("card", "wanted"), [(75, "ok"), (70, "warning")])
 def test_training_peak_and_the_card(hy3: Any, card: float, wanted: str) -> None:
     setup = Setup(hy3.composition.values, hy3.tree, hy3.model, Known(gpu_memory=card))
-    assert verdict("memory/training", setup)[0] == wanted
+    assert verdict("memory-training", setup)[0] == wanted
 
 
 def test_resume_with_another_number_of_ranks(setup_of: Callable[..., Setup], tmp_path: Any) -> None:
@@ -591,14 +592,14 @@ def test_resume_with_another_number_of_ranks(setup_of: Callable[..., Setup], tmp
     (tmp_path / "global_step_40" / "data.pt").touch()
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("40\n ")
     place = {"trainer.default_local_dir": str(tmp_path), "trainer.resume_mode": "auto"}
-    state, text = verdict("resume/world-size", setup_of(machine(4, 8) | place))
+    state, text = verdict("resume-world-size", setup_of(machine(4, 8) | place))
     assert state == "error"
     assert "16 ranks, the recipe has 32" in text
-    assert verdict("resume/world-size", setup_of(machine(2, 8) | place))[0] == "ok"
+    assert verdict("resume-world-size", setup_of(machine(2, 8) | place))[0] == "ok"
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("")
-    assert verdict("resume/world-size", setup_of(machine(2, 8) | place))[0] == "unknown"
+    assert verdict("resume-world-size", setup_of(machine(2, 8) | place))[0] == "unknown"
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("60")
-    state, text = verdict("resume/world-size", setup_of(machine(2, 8) | place))
+    state, text = verdict("resume-world-size", setup_of(machine(2, 8) | place))
     assert state == "error"
     assert "start from 0" in text
 
@@ -610,21 +611,21 @@ def test_resume_of_a_checkpoint_that_can_be_redistributed(
     (tmp_path / "global_step_40" / "data.pt").touch()
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("40")
     place = {"trainer.default_local_dir": str(tmp_path), "trainer.resume_mode": "auto"}
-    assert verdict("resume/world-size", setup_of(machine(4, 8) | place))[0] == "note"
+    assert verdict("resume-world-size", setup_of(machine(4, 8) | place))[0] == "note"
 
 
 def test_every_rule_has_a_test_on_both_sides() -> None:
     seen: dict[str, set[str]] = {}
     for rule, wanted, *_ in CASES:
         seen.setdefault(rule, set()).add(wanted)
-    elsewhere = {"reward/overlong", "steps/epoch", "steps/frequencies", "rollout/validation-size",
-                 "parallel/reference", "env/merge", "paths/loggers", "paths/seen",
-                 "engine/kwargs", "engine/overrides", "algorithm/filter-groups", "hy3/required",
-                 "engine/platform", "resume/world-size", "memory/rollout",
-                 "memory/training"}  # fmt: skip
+    elsewhere = {"reward-overlong", "steps-epoch", "steps-frequencies", "rollout-validation-size",
+                 "parallel-reference", "env-merge", "paths-loggers", "paths-seen",
+                 "engine-kwargs", "engine-overrides", "algorithm-filter-groups", "hy3-required",
+                 "engine-platform", "resume-world-size", "memory-rollout",
+                 "memory-training"}  # fmt: skip
     lacking = [
-        rule.id
-        for rule in ALL_RULES
-        if rule.id not in elsewhere and len(seen.get(rule.id, set()) - {"n/a", "unknown"}) < 2
+        rule
+        for rule in RULES
+        if rule not in elsewhere and len(seen.get(rule, set()) - {"n/a", "unknown"}) < 2
     ]
     assert lacking == []

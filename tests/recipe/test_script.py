@@ -111,7 +111,7 @@ def test_options_that_bash_drops(
     assert [line.text for line in script.dropped] == dropped
     report = Report("x")
     judge_script(report, script, tree)
-    found = [f.message for f in report.findings if f.rule == "script/continuation"]
+    found = [f.message for f in report.findings if f.rule == "recipe-script-continuation"]
     assert len(found) == (1 if dropped else 0)
     assert all(part in message for message in found)
 
@@ -131,7 +131,7 @@ def test_unquoted_lists(tmp_path: Path, tree: VerlTree, word: str, severity: str
     script = written(tmp_path, f"python3 -m verl.trainer.main_ppo {word}\n")
     report = Report("x")
     judge_script(report, script, tree)
-    found = [f.severity.value for f in report.findings if f.rule == "script/quoting"]
+    found = [f.severity.value for f in report.findings if f.rule == "recipe-script-quoting"]
     assert found == ([severity] if severity else [])
 
 
@@ -151,16 +151,16 @@ def test_the_faults_of_the_published_four_node_page(root: Path) -> None:
     found = {(finding.rule, finding.where.split(" ")[0]) for finding in report.findings}
     path = SCRIPTS / "published_8b.sh"
     wanted = {
-        ("script/continuation", f"{path}:34"),  # a comment ends the command
-        ("parallel/dense", f"{path}:36"),  # experts for the reference of a dense model
-        ("parallel/layers", f"{path}:26"),  # PP 8 for 36 layers
-        ("parallel/recompute", f"{path}:32"),  # 48 layers of 36
-        ("rollout/replicas", f"{path}:39"),  # one server of 32 cards
-        ("engine/bridge", f"{path}:27"),  # use_mbridge=False
-        ("script/config-name", f"{path}:13"),  # no such config
-        ("script/missing-source", f"{path}:6"),  # an edit of a file that is gone
-        ("script/variable", f"{path}:4"),  # GLOBAL_PROFILER_TOOL
-        ("rollout/validation-sampling", "verl's"),  # do_sample False beside a temperature
+        ("recipe-script-continuation", f"{path}:34"),  # a comment ends the command
+        ("recipe-parallel-dense", f"{path}:36"),  # experts for the reference of a dense model
+        ("recipe-parallel-layers", f"{path}:26"),  # PP 8 for 36 layers
+        ("recipe-parallel-recompute", f"{path}:32"),  # 48 layers of 36
+        ("recipe-rollout-replicas", f"{path}:39"),  # one server of 32 cards
+        ("recipe-engine-bridge", f"{path}:27"),  # use_mbridge=False
+        ("recipe-script-config-name", f"{path}:13"),  # no such config
+        ("recipe-script-missing-source", f"{path}:6"),  # an edit of a file that is gone
+        ("recipe-script-variable", f"{path}:4"),  # GLOBAL_PROFILER_TOOL
+        ("recipe-rollout-validation-sampling", "verl's"),  # do_sample False beside a temperature
     }
     assert wanted - found == set()
 
@@ -199,10 +199,10 @@ def test_the_hy3_recipe_agrees_with_a_script_of_its_values(
     assert disagreements(script, tree, recipes) == []
     report, _ = report_of(root, "hy3", script)
     failed = {f.rule: f.where for f in report.errors()}
-    assert set(failed) == {"reward/legacy-keys", "paths/writes"}
+    assert set(failed) == {"recipe-reward-legacy-keys", "recipe-paths-writes"}
     warned = {f.rule for f in report.findings if f.severity.value == "warning"}
-    assert "algorithm/idle-reference" in warned
-    legacy = [f for f in report.errors() if f.rule == "reward/legacy-keys"]
+    assert "recipe-algorithm-idle-reference" in warned
+    legacy = [f for f in report.errors() if f.rule == "recipe-reward-legacy-keys"]
     assert [f.where.rsplit(":", 1)[1].split(" ")[0] for f in legacy] == ["25", "26", "27", "28"]
 
 
@@ -224,7 +224,7 @@ def test_what_a_script_of_another_recipe_lacks_for_hy3(tmp_path: Path, root: Pat
         "actor_rollout_ref.model.path=/m data.trust_remote_code=True\n",
     )
     report, _ = report_of(root, "hy3", script)
-    missing = [f for f in report.errors() if f.rule == "hy3/required"]
+    missing = [f for f in report.errors() if f.rule == "recipe-hy3-required"]
     # use_mbridge and vanilla_mbridge are right by verl's own defaults.
     assert len(missing) == 5
     assert sum(f.fix.startswith("+") for f in missing) == 4

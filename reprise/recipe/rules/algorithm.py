@@ -234,34 +234,38 @@ def _mode(setup: Setup, out: Judgement) -> None:
 _V1 = "trainer/ppo/v1/trainer_base.py"
 RULES = (
     Rule(
-        "algorithm/estimator",
+        "recipe-algorithm-estimator",
         Source("trainer/ppo/core_algos.py", "def get_adv_estimator_fn("),
         _estimator,
     ),
-    Rule("algorithm/loss", Source("trainer/ppo/core_algos.py", "def get_policy_loss_fn("), _loss),
     Rule(
-        "algorithm/remax",
+        "recipe-algorithm-loss",
+        Source("trainer/ppo/core_algos.py", "def get_policy_loss_fn("),
+        _loss,
+    ),
+    Rule(
+        "recipe-algorithm-remax",
         Source("trainer/ppo/core_algos.py", "advantages = returns - reward_baselines"),
         _remax,
     ),
     Rule(
-        "algorithm/filter-groups",
+        "recipe-algorithm-filter-groups",
         Source("trainer/config/algorithm.py", "filter_groups: Optional[FilterGroupsConfig]"),
         _filter_groups,
     ),
     Rule(
-        "algorithm/rollout-correction",
+        "recipe-algorithm-rollout-correction",
         Source("trainer/ppo/rollout_corr_helper.py", "def _parse_rollout_is_threshold("),
         _icepop,
     ),
     Rule(
-        "algorithm/idle-reference",
+        "recipe-algorithm-idle-reference",
         Source("trainer/ppo/utils.py", "def need_reference_policy("),
         _idle_reference,
     ),
-    Rule("algorithm/clip", Source("trainer/ppo/core_algos.py", "clip_ratio_c > 1.0"), _clip),
+    Rule("recipe-algorithm-clip", Source("trainer/ppo/core_algos.py", "clip_ratio_c > 1.0"), _clip),
     Rule(
-        "trainer/mode",
+        "recipe-trainer-mode",
         Source(
             "trainer/ppo/v1/trainer_separate_async.py", "train_batch_size == parameter_sync_step"
         ),

@@ -18,7 +18,7 @@ _GROUPED = frozenset(
 
 def _needs_dp(setup: Setup) -> int:
     if setup.dp is None:
-        raise Undecided("the data parallel size is not a whole number: see parallel/world")
+        raise Undecided("the data parallel size is not a whole number: see recipe-parallel-world")
     return setup.dp
 
 
@@ -86,7 +86,7 @@ def _mini_splits(setup: Setup, out: Judgement) -> None:
         return
     micro = setup.integer(f"{_ACTOR}.ppo_micro_batch_size_per_gpu")
     if not micro:
-        return  # batch/micro-set says so
+        return  # recipe-batch-micro-set says so
     out.show(f"{samples} / DP {dp} = {samples // dp} a rank; {samples // dp} % micro {micro}")
     if samples // dp % micro:
         legal = [size for size in range(1, micro + 1) if samples // dp % size == 0]
@@ -146,17 +146,17 @@ def _group(setup: Setup, out: Judgement) -> None:
 
 RULES = (
     Rule(
-        "batch/divisible",
+        "recipe-batch-divisible",
         Source("utils/config.py", "real_train_batch_size % minimal_bsz == 0"),
         _divisible,
     ),
     Rule(
-        "batch/mini-in-train",
+        "recipe-batch-mini-in-train",
         Source("workers/config/actor.py", "if train_batch_size < self.ppo_mini_batch_size:"),
         _mini_le_train,
     ),
     Rule(
-        "batch/mini-splits",
+        "recipe-batch-mini-splits",
         Source(
             "workers/engine_workers.py",
             "assert mini_batch_size % self.engine.get_data_parallel_size() == 0",
@@ -164,12 +164,12 @@ RULES = (
         _mini_splits,
     ),
     Rule(
-        "batch/micro-set",
+        "recipe-batch-micro-set",
         Source("utils/config.py", "if mbs is None and mbs_per_gpu is None:"),
         _micro_set,
     ),
     Rule(
-        "batch/dynamic-agrees",
+        "recipe-batch-dynamic-agrees",
         Source(
             "workers/engine_workers.py",
             "assert self.config.actor.use_dynamic_bsz == self.config.rollout.log_prob_use_dynamic",
@@ -177,7 +177,7 @@ RULES = (
         _dynamic_agrees,
     ),
     Rule(
-        "batch/group-size",
+        "recipe-batch-group-size",
         Source("trainer/ppo/core_algos.py", "def compute_grpo_outcome_advantage("),
         _group,
     ),

@@ -167,24 +167,26 @@ def _device(setup: Setup, out: Judgement) -> None:
 
 RULES = (
     Rule(
-        "engine/bridge",
+        "recipe-engine-bridge",
         Source("workers/engine/megatron/transformer_impl.py", "assert self.engine_config.use_mbri"),
         _bridge,
     ),
     Rule(
-        "engine/overrides",
+        "recipe-engine-overrides",
         Source("Megatron-Bridge models/model_provider.py: apply_overrides_and_finalize"),
         _provider,
     ),
     Rule(
-        "engine/kwargs",
+        "recipe-engine-kwargs",
         Source("workers/rollout/vllm_rollout/vllm_async_server.py", "**engine_kwargs,"),
         _engine_kwargs,
     ),
     Rule(
-        "engine/platform",
+        "recipe-engine-platform",
         Source("plugin/platform/platform_manager.py", 'os.environ.get("VERL_PLATFORM"'),
         _device,
     ),
-    Rule("hy3/required", Source("Hy3 training guide: settings required for any recipe"), _hy3),
+    Rule(
+        "recipe-hy3-required", Source("Hy3 training guide: settings required for any recipe"), _hy3
+    ),
 )

@@ -132,16 +132,16 @@ def _batched(setup: Setup, out: Judgement) -> None:
 
 
 RULES = (
-    Rule("tokens/actor", _BUDGET_SOURCE, _actor_budget),
-    Rule("tokens/ref", _BUDGET_SOURCE, _ref_budget),
-    Rule("tokens/rollout", _BUDGET_SOURCE, _rollout_budget),
+    Rule("recipe-tokens-actor", _BUDGET_SOURCE, _actor_budget),
+    Rule("recipe-tokens-ref", _BUDGET_SOURCE, _ref_budget),
+    Rule("recipe-tokens-rollout", _BUDGET_SOURCE, _rollout_budget),
     Rule(
-        "length/agree",
+        "recipe-length-agree",
         Source("trainer/config/rollout/rollout.yaml", "prompt_length: ${oc.select:data.max_prompt"),
         _lengths_agree,
     ),
     Rule(
-        "length/max-model-len",
+        "recipe-length-max-model-len",
         Source(
             "workers/rollout/vllm_rollout/vllm_async_server.py",
             "max_possible_tokens = self.config.max_model_len - len(prompt_ids)",
@@ -149,7 +149,7 @@ RULES = (
         _model_len,
     ),
     Rule(
-        "length/model-limit",
+        "recipe-length-model-limit",
         Source(
             "workers/rollout/vllm_rollout/vllm_async_server.py",
             "if self.config.max_model_len > max_position_embeddings:",
@@ -157,7 +157,7 @@ RULES = (
         _positions,
     ),
     Rule(
-        "length/batched-tokens",
+        "recipe-length-batched-tokens",
         Source("vLLM 0.23.0 config/scheduler.py: max_num_batched_tokens without chunked prefill"),
         _batched,
     ),

@@ -11,13 +11,13 @@ from reprise.recipe.memory import (
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "card_memory"]
 
 _TP = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 _UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
 
-def _card(setup: Setup) -> float:
+def card_memory(setup: Setup) -> float:
     if setup.get("trainer.device") == "cpu":
         raise NotApplicable("there is no card: everything lives in the host's memory")
     if setup.known.gpu_memory is None:
@@ -26,7 +26,7 @@ def _card(setup: Setup) -> float:
 
 
 def _rollout(setup: Setup, out: Judgement) -> None:
-    card = _card(setup)
+    card = card_memory(setup)
     memory, tokens = rollout_memory(setup, card)
     share = float(setup.get(_UTILIZATION, 0.5))
     weights = memory.terms["weights"] / GIB
@@ -47,7 +47,7 @@ def _rollout(setup: Setup, out: Judgement) -> None:
 
 
 def _training(setup: Setup, out: Judgement) -> None:
-    card = _card(setup)
+    card = card_memory(setup)
     memory = training_memory(setup)
     terms = " + ".join(f"{name} {size / GIB:.1f}" for name, size in memory.terms.items() if size)
     out.show(f"{terms} = {memory.total / GIB:.1f} GiB <= {card:g} GiB")
@@ -61,6 +61,6 @@ def _training(setup: Setup, out: Judgement) -> None:
 
 
 RULES = (
-    Rule("memory/rollout", Source("reprise recipe plan: rollout terms"), _rollout),
-    Rule("memory/training", Source("reprise recipe plan: training terms"), _training),
+    Rule("recipe-memory-rollout", Source("reprise recipe plan: rollout terms"), _rollout),
+    Rule("recipe-memory-training", Source("reprise recipe plan: training terms"), _training),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided, divisors
 from reprise.recipe.setup import Setup
 
-__all__ = ["RULES", "stage_layers"]
+__all__ = ["RULES", "SIZES", "stage_layers"]
 
 _MEGATRON = "actor_rollout_ref.actor.megatron"
 _TP = f"{_MEGATRON}.tensor_model_parallel_size"
@@ -15,7 +15,7 @@ _EP = f"{_MEGATRON}.expert_model_parallel_size"
 _ETP = f"{_MEGATRON}.expert_tensor_parallel_size"
 _OVERRIDE = f"{_MEGATRON}.override_transformer_config"
 _CORE = "Megatron-LM megatron/core"
-_SIZES = (
+SIZES = (
     "tensor_model",
     "pipeline_model",
     "context",
@@ -82,7 +82,7 @@ def _experts_divide(setup: Setup, out: Judgement) -> None:
         raise NotApplicable("EP is 1")
     experts = _experts(setup)
     if not experts:
-        raise NotApplicable("the model is dense: see parallel/dense")
+        raise NotApplicable("the model is dense: see recipe-parallel-dense")
     out.show(f"{experts} experts % EP {setup.ep} = {experts % setup.ep}")
     if experts % setup.ep:
         legal = [size for size in divisors(experts) if setup.world % size == 0]
@@ -210,7 +210,7 @@ def _reference(setup: Setup, out: Judgement) -> None:
     _only_megatron(setup)
     if not setup.reference:
         raise NotApplicable("no reference model is loaded")
-    for name in _SIZES:
+    for name in SIZES:
         key = f"actor_rollout_ref.ref.megatron.{name}_parallel_size"
         actor, ref = setup.get(f"{_MEGATRON}.{name}_parallel_size"), setup.get(key)
         if name == "expert_tensor":
@@ -263,39 +263,41 @@ def _recompute(setup: Setup, out: Judgement) -> None:
 
 
 RULES = (
-    Rule("parallel/world", Source("utils/config.py", "n_gpus % (model_parallel_size"), _world),
     Rule(
-        "parallel/experts-world",
+        "recipe-parallel-world", Source("utils/config.py", "n_gpus % (model_parallel_size"), _world
+    ),
+    Rule(
+        "recipe-parallel-experts-world",
         Source(f"{_CORE}/parallel_state.py: initialize_model_parallel, expert ranks"),
         _experts_world,
     ),
     Rule(
-        "parallel/experts-divide",
+        "recipe-parallel-experts-divide",
         Source(f"{_CORE}/transformer/transformer_config.py: num_moe_experts and EP"),
         _experts_divide,
     ),
     Rule(
-        "parallel/dense",
+        "recipe-parallel-dense",
         Source(f"{_CORE}/transformer/transformer_config.py: EP needs num_moe_experts"),
         _dense,
     ),
     Rule(
-        "parallel/layers",
+        "recipe-parallel-layers",
         Source(f"{_CORE}/transformer/transformer_block.py: get_num_layers_to_build"),
         _layers,
     ),
     Rule(
-        "parallel/heads",
+        "recipe-parallel-heads",
         Source(f"{_CORE}/transformer/transformer_config.py: num_attention_heads and TP"),
         _heads,
     ),
     Rule(
-        "parallel/sequence",
+        "recipe-parallel-sequence",
         Source(f"{_CORE}/transformer/moe/moe_layer.py: TP with experts"),
         _sequence,
     ),
     Rule(
-        "parallel/reference",
+        "recipe-parallel-reference",
         Source(
             "workers/engine/megatron/transformer_impl.py",
             "if mpu.is_initialized():",
@@ -303,7 +305,7 @@ RULES = (
         _reference,
     ),
     Rule(
-        "parallel/recompute",
+        "recipe-parallel-recompute",
         Source(f"{_CORE}/transformer/transformer_config.py: recompute_* checks"),
         _recompute,
     ),

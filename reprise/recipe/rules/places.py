@@ -233,23 +233,27 @@ def _resume(setup: Setup, out: Judgement) -> None:
 
 RULES = (
     Rule(
-        "paths/writes",
+        "recipe-paths-writes",
         Source("trainer/config/ppo_trainer.yaml", "default_local_dir: checkpoints/"),
         _checkpoints,
     ),
     Rule(
-        "paths/loggers", Source("utils/tracking.py", 'os.getenv("VERL_FILE_LOGGER_PATH"'), _loggers
+        "recipe-paths-loggers",
+        Source("utils/tracking.py", 'os.getenv("VERL_FILE_LOGGER_PATH"'),
+        _loggers,
     ),
-    Rule("paths/seen", Source("the doctor's list of shared folders"), _inputs),
-    Rule("paths/data", Source("trainer/ppo/utils.py", "def create_rl_dataset("), _data_files),
+    Rule("recipe-paths-seen", Source("the doctor's list of shared folders"), _inputs),
     Rule(
-        "env/merge",
+        "recipe-paths-data", Source("trainer/ppo/utils.py", "def create_rl_dataset("), _data_files
+    ),
+    Rule(
+        "recipe-env-merge",
         Source("Ray: a job's and a driver's runtime_env may not set the same key"),
         _merge,
     ),
-    Rule("env/secrets", Source("utils/tracking.py", "wandb.init("), _secrets),
+    Rule("recipe-env-secrets", Source("utils/tracking.py", "wandb.init("), _secrets),
     Rule(
-        "resume/world-size",
+        "recipe-resume-world-size",
         Source("trainer/ppo/v1/trainer_base.py", "latest_checkpointed_iteration.txt"),
         _resume,
     ),

@@ -127,19 +127,19 @@ def _overlong(setup: Setup, out: Judgement) -> None:
 
 RULES = (
     Rule(
-        "reward/legacy-keys",
+        "recipe-reward-legacy-keys",
         Source(
             "experimental/reward_loop/reward_loop.py", "def migrate_legacy_reward_impl(config):"
         ),
         _legacy,
     ),
     Rule(
-        "reward/manager",
+        "recipe-reward-manager",
         Source("workers/config/reward.py", "assert self.name in REWARD_MANAGER"),
         _manager,
     ),
     Rule(
-        "reward/overlong",
+        "recipe-reward-overlong",
         Source(
             "experimental/reward_loop/reward_manager/dapo.py",
             "assert self.max_resp_len >= self.overlong_buffer_cfg.len",

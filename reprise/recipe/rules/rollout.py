@@ -93,7 +93,7 @@ def _heads(setup: Setup, out: Judgement) -> None:
     elif model.kv_heads % tp and tp % model.kv_heads:
         reason = f"{model.kv_heads} KV heads neither split over TP {tp} nor repeat evenly"
     else:
-        raise NotApplicable("the GPUs do not divide by TP: see rollout/replicas")
+        raise NotApplicable("the GPUs do not divide by TP: see recipe-rollout-replicas")
     out.error(_TP, reason, f"{_TP}={', '.join(map(str, legal))}")
 
 
@@ -187,13 +187,13 @@ def _temperature(setup: Setup, out: Judgement) -> None:
 
 RULES = (
     Rule(
-        "rollout/replicas",
+        "recipe-rollout-replicas",
         Source("workers/engine_workers.py", "assert self.world_size % infer_world_size == 0"),
         _replicas,
     ),
-    Rule("rollout/heads", Source("vLLM 0.23.0 config/parallel and model checks"), _heads),
+    Rule("recipe-rollout-heads", Source("vLLM 0.23.0 config/parallel and model checks"), _heads),
     Rule(
-        "rollout/expert-parallel",
+        "recipe-rollout-expert-parallel",
         Source(
             "workers/config/rollout.py",
             "assert self.expert_parallel_size == (self.tensor_model_parallel_size",
@@ -201,7 +201,7 @@ RULES = (
         _expert_parallel,
     ),
     Rule(
-        "rollout/validation-sampling",
+        "recipe-rollout-validation-sampling",
         Source(
             "experimental/agent_loop/agent_loop.py",
             'sampling_params["temperature"] = config.val_kwargs.temperature',
@@ -209,9 +209,13 @@ RULES = (
         _validation,
     ),
     Rule(
-        "rollout/validation-size",
+        "recipe-rollout-validation-size",
         Source("trainer/ppo/v1/trainer_base.py", "def _validate"),
         _validation_size,
     ),
-    Rule("rollout/temperature", Source("workers/config/rollout.py", "temperature:"), _temperature),
+    Rule(
+        "recipe-rollout-temperature",
+        Source("workers/config/rollout.py", "temperature:"),
+        _temperature,
+    ),
 )

@@ -98,16 +98,20 @@ def _truncation(setup: Setup, out: Judgement) -> None:
 
 
 RULES = (
-    Rule("steps/epoch", Source("trainer/ppo/v1/trainer_base.py", "drop_last=True,"), _epoch),
+    Rule("recipe-steps-epoch", Source("trainer/ppo/v1/trainer_base.py", "drop_last=True,"), _epoch),
     Rule(
-        "steps/frequencies",
+        "recipe-steps-frequencies",
         Source("trainer/ppo/v1/trainer_base.py", "self.config.trainer.save_freq > 0"),
         _frequencies,
     ),
     Rule(
-        "steps/checkpoints-kept",
+        "recipe-steps-checkpoints-kept",
         Source("trainer/config/ppo_trainer.yaml", "max_actor_ckpt_to_keep: null"),
         _kept,
     ),
-    Rule("data/truncation", Source("utils/dataset/rl_dataset.py", "self.truncation"), _truncation),
+    Rule(
+        "recipe-data-truncation",
+        Source("utils/dataset/rl_dataset.py", "self.truncation"),
+        _truncation,
+    ),
 )
