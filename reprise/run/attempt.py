@@ -33,6 +33,7 @@ class Outcome(StrEnum):
     STALLED = "stalled"
     INTERRUPTED = "interrupted"
     LOST = "lost"
+    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,15 @@ class Jobs:
             ) from None
         return str(info.status), info.message or ""
 
+    def find(self, job_id: str) -> str | None:
+        """Ray's state of the job, None when Ray knows no such job; CannotTell as for `state`."""
+        try:
+            return self.state(job_id)[0]
+        except CannotTell as error:
+            if "404" in error.message:
+                return None
+            raise
+
     def log(self, job_id: str) -> str:
         """The job's whole log so far. Raises CannotTell when the API does not answer."""
         try:

@@ -43,10 +43,11 @@ def list_nodes(address: str, token: str | None) -> list[Node]:
         with httpx.Client(trust_env=False, headers=headers, timeout=_SECONDS) as client:
             answer = client.get(f"{address}/nodes", params={"view": "summary"})
             if answer.status_code in (401, 403):
+                said = "refused ours" if token else "got none"
                 raise OperatorError(
                     "run-token",
                     address,
-                    f"the dashboard asks for a token, and {'refused ours' if token else 'got none'}",
+                    f"the dashboard asks for a token, and {said}",
                     "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
                 )
             answer.raise_for_status()

@@ -1,0 +1,106 @@
+"""Where the next attempt of a run begins: the newest complete checkpoint that leaves no hole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reprise.errors import OperatorError
+from reprise.metrics import read_run
+from reprise.run.checkpoint import newest_complete
+from reprise.run.folder import RunFolder
+
+__all__ = ["Resume", "hydra_value", "resume_point", "set_aside", "steps_recorded"]
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
+_STEP = re.compile(r"global_step_(\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Step and folder of the checkpoint (None: from the start), what was passed over and why.
+
+    `overrides` tell verl so. `recorded` is the last step up to which every step has its metrics.
+    """
+
+    step: int | None
+    path: str | None
+    recorded: int
+    notes: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+
+def hydra_value(text: str) -> str:
+    """A string as a value of a Hydra override, quoted where its grammar needs it."""
+    if _PLAIN.fullmatch(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def steps_recorded(folder: RunFolder) -> list[int]:
+    """The training steps that have metrics, attempts merged; empty before the first."""
+    try:
+        return [int(step) for step in read_run(folder.path).training_steps()]
+    except OperatorError:
+        return []
+
+
+def _without_hole(steps: Iterable[int]) -> int:
+    """The last step up to which none is missing."""
+    present = set(steps)
+    last = 0
+    while last + 1 in present:
+        last += 1
+    return last
+
+
+def resume_point(folder: RunFolder, facts: Mapping[str, Any]) -> Resume:
+    """Where the next attempt of `folder` begins; `facts` is its run.json.
+
+    verl writes a step's metrics after its checkpoint (fit of trainer/ppo/v1/trainer_base.py): a
+    checkpoint whose own step was not recorded would leave a hole in the curve, and is passed over.
+    A run whose storage is not seen from here leaves the choice to verl (resume_mode=auto).
+    """
+    if not facts.get("attempts"):
+        return Resume(None, None, 0)
+    recorded = _without_hole(steps_recorded(folder))
+    if not facts.get("visible", True):
+        note = "the storage is not seen from here: verl takes the checkpoint that its tracker names"
+        return Resume(None, None, recorded, (note,), ("trainer.resume_mode=auto",))
+    checkpoints = Path(str(facts["checkpoints"]))
+    found = newest_complete(checkpoints, facts.get("world_size"), at_most=recorded)
+    notes = [f"{path.name} is passed over: {why}" for path, why in found.skipped]
+    if found.step is None or found.path is None:
+        return Resume(None, None, recorded, tuple(notes), ("trainer.resume_mode=disable",))
+    overrides = (
+        "trainer.resume_mode=resume_path",
+        f"trainer.resume_from_path={hydra_value(str(found.path))}",
+        # The attempt before has validated this step already, or has its place in the curve.
+        "trainer.val_before_train=false",
+    )
+    return Resume(found.step, str(found.path), recorded, tuple(notes), overrides)
+
+
+def set_aside(folder: RunFolder, checkpoints: Path, after: int | None, attempt: int) -> list[Path]:
+    """Move checkpoints of later steps than `after` out of the next attempt's way.
+
+    verl would write into them: files of two attempts would lie in one folder and look complete.
+    They are kept, below aside/attempt-N. Returns their new places.
+    """
+    moved = []
+    if not checkpoints.is_dir():
+        return []
+    for path in sorted(checkpoints.iterdir()):
+        match = _STEP.fullmatch(path.name)
+        if match is None or int(match[1]) <= (after or 0):
+            continue
+        target = checkpoints / "aside" / f"attempt-{attempt}" / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+        folder.event("set aside", path=str(path), to=str(target))
+        moved.append(target)
+    return moved

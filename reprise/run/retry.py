@@ -1,0 +1,98 @@
+"""Is another attempt worth its time? Failures that will repeat are not tried again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["Failure", "Policy", "why_not_again"]
+
+_VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
+# An exception of these kinds before the first step of a run that has trained nothing yet: what is
+# configured or given is wrong, and is as wrong the next time.
+_CONFIG = re.compile(
+    r"^(?:[\w.]*\.)?(?:Config\w*Error|ConfigKeyError|ConfigAttributeError|MissingConfigException|"
+    r"MissingMandatoryValue|InterpolationKeyError|HydraException|OverrideParseException|"
+    r"ValidationError|GrammarParseError|UnsupportedInterpolationType|"
+    r"ModuleNotFoundError|ImportError|AttributeError|NotImplementedError|AssertionError|"
+    r"TypeError|ValueError|NameError|SyntaxError|KeyError|IndexError)\b"
+    r"|^Could not override|^Error merging override|^In '[^']*': |^Key '[^']*' is not in struct"
+)
+_DATA = re.compile(
+    r"^(?:[\w.]*\.)?(?:FileNotFoundError|NotADirectoryError|IsADirectoryError|ArrowInvalid|"
+    r"SafetensorError|HFValidationError|RepositoryNotFoundError|LocalEntryNotFoundError|"
+    r"DatasetGenerationError|UnicodeDecodeError)\b"
+)
+_MEMORY = re.compile(
+    r"^(?:[\w.]*\.)?(?:OutOfMemoryError|MemoryError)\b|out of memory|Insufficient\w* memory",
+    re.IGNORECASE,
+)
+_DISK = re.compile(r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]")
+_READ_ONLY = re.compile(r"Read-only file system|\[Errno 30\]|Permission denied|\[Errno 13\]")
+
+
+# A process, a node or a connection is gone: the text is the same whatever the reason was.
+_GONE = re.compile(
+    r"ActorDied|ActorUnavailable|WorkerCrashed|NodeDied|RayletUnavailable|EngineDead|"
+    r"ObjectLost|OwnerDied|Connection|Timeout|Broken ?[Pp]ipe|SIGKILL|unexpectedly|"
+    r"did not answer|could not be read"
+)
+_ALWAYS = (
+    (_DISK, "the storage is full: make room first"),
+    (_READ_ONLY, "something cannot be written: correct its permissions or its mount first"),
+)
+_FRESH = (
+    (_MEMORY, "out of memory before the first step: the next attempt needs as much"),
+    (_DATA, "the data or the model cannot be read: the next attempt finds the same"),
+    (_CONFIG, "the configuration or the code is refused: the next attempt is refused alike"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How an attempt failed: its first error, and the last step that it recorded (None: none).
+
+    `resumed_from` is the step of the checkpoint that it began with.
+    """
+
+    error: str
+    reached: int | None
+    resumed_from: int | None = None
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it failed before it had trained a step, and not from a checkpoint."""
+        return not self.reached and self.resumed_from is None
+
+    def same_as(self, other: Failure) -> bool:
+        """Whether both failed alike at the same step: numbers in the text do not count.
+
+        That a process is gone says nothing of the reason: such failures are never the same.
+        """
+        kinds = {_VARIABLE.sub("#", item.error) for item in (self, other)}
+        alike = len(kinds) == 1 and self.reached == other.reached
+        return alike and bool(self.error) and not _GONE.search(self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """At most `attempts` of one command; waits grow from `first_wait` to `longest_wait` seconds."""
+
+    attempts: int = 3
+    first_wait: float = 15.0
+    longest_wait: float = 600.0
+
+    def wait(self, failed: int) -> float:
+        """Seconds to wait after the failure number `failed` (from 1) of this command."""
+        return float(min(self.first_wait * 2 ** (failed - 1), self.longest_wait))
+
+
+def why_not_again(failure: Failure, before: Failure | None) -> str | None:
+    """Why another attempt would fail alike, in words; None when it is worth trying."""
+    rules = (*_ALWAYS, *(_FRESH if failure.fresh else ()))
+    for pattern, why in rules:
+        if pattern.search(failure.error):
+            return why
+    if before is not None and failure.same_as(before):
+        return "the attempt before failed alike at the same step"
+    return None

@@ -1,0 +1,210 @@
+"""Attempts of a run, one after the other, until it is finished or another would be in vain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from reprise.errors import CannotTell, OperatorError
+from reprise.run.attempt import Attempt, Outcome
+from reprise.run.folder import FINISHED, RunFolder
+from reprise.run.jobs import ENDED, Jobs
+from reprise.run.resume import Resume, resume_point, set_aside, steps_recorded
+from reprise.run.retry import Failure, Policy, why_not_again
+
+__all__ = ["Hands", "Supervised", "supervise"]
+
+_STOP_SECONDS = 60.0
+
+
+class Hands(Protocol):
+    """What the supervisor has done by others: the cluster, the job's text, the view, the cause."""
+
+    def ready(self) -> Jobs:
+        """A Ray on which the job can run now. Waits for lost nodes; raises OperatorError."""
+        ...
+
+    def attach(self) -> Jobs:
+        """The Ray of the attempt that runs. Raises CannotTell when it is gone."""
+        ...
+
+    def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
+        """Submit attempt `number`."""
+        ...
+
+    def watch(self, jobs: Jobs, number: int) -> Attempt:
+        """Stay with it until its job ends."""
+        ...
+
+    def cause(self, number: int) -> str:
+        """The first error in the attempt's log; empty when there is none."""
+        ...
+
+    def say(self, text: str) -> None:
+        """One line for the operator."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    """How the run ended: its last attempt, and why there is no further one."""
+
+    attempt: Attempt
+    cause: str
+    why: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step was reached."""
+        return self.attempt.outcome is Outcome.SUCCEEDED and not self.why
+
+
+def supervise(
+    folder: RunFolder,
+    hands: Hands,
+    policy: Policy,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Supervised:
+    """Attach to the attempt that runs, or begin one; try again as long as it makes sense.
+
+    run.json has each attempt before its job is submitted, so that a kill at any moment leaves
+    what `--resume` needs. An interrupt passes through; the job goes on.
+    """
+    before: Failure | None = None
+    failures = 0
+    while True:
+        jobs, number = _running(folder, hands)
+        if jobs is None:
+            jobs, number = _begin(folder, hands)
+        attempt = hands.watch(jobs, number)
+        if attempt.outcome is Outcome.STALLED:
+            hands.say(f"attempt {number}: {attempt.message}; stopping its job")
+            _stop(jobs, f"{folder.name}-{number}")
+        cause = hands.cause(number) or attempt.message
+        _record(folder, attempt, cause)
+        if attempt.outcome is Outcome.SUCCEEDED:
+            return _succeeded(folder, attempt)
+        if attempt.outcome is Outcome.STOPPED or folder.read().get("stop"):
+            folder.update(state="stopped")
+            return Supervised(attempt, cause, "it was stopped on request")
+        failure = _failure(folder, number, cause)
+        failures += 1
+        why = why_not_again(failure, before)
+        if why is None and failures >= policy.attempts:
+            why = f"{failures} attempts of this command have failed: --attempts allows no more"
+        if why is not None:
+            folder.update(state="failed")
+            return Supervised(attempt, cause, why)
+        before = failure
+        seconds = policy.wait(failures)
+        folder.event("wait", seconds=seconds, after=number)
+        hands.say(
+            f"attempt {number} {attempt.outcome.value} after step {attempt.steps}: {cause}; "
+            f"the next one begins in {seconds:.0f} s"
+        )
+        sleep(seconds)
+
+
+def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
+    """The Jobs API and the number of an attempt whose end is not recorded, if its job is known."""
+    open_ones = [item for item in folder.attempts() if item["ended"] is None]
+    if not open_ones:
+        return None, 0
+    number = int(open_ones[-1]["number"])
+    job = str(open_ones[-1]["job"])
+    try:
+        jobs = hands.attach()
+        state = jobs.find(job)
+    except CannotTell as error:
+        folder.end_attempt(number, Outcome.LOST.value, _reached(folder), error.message)
+        folder.event("ended", attempt=number, outcome=Outcome.LOST.value)
+        hands.say(f"attempt {number} is lost: {error.message}")
+        return None, 0
+    if state is None:
+        message = "its job was never submitted"
+        folder.end_attempt(number, Outcome.INTERRUPTED.value, _reached(folder), message)
+        return None, 0
+    word = "has ended meanwhile" if state in ENDED else f"is {state}"
+    hands.say(f"attached to {job}, which {word}")
+    folder.event("attached", attempt=number, state=state)
+    folder.update(state="running")
+    return jobs, number
+
+
+def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs, int]:
+    facts = folder.read()
+    resume = resume_point(folder, facts)
+    for note in resume.notes:
+        hands.say(note)
+    jobs = hands.ready()
+    facts = folder.read()
+    attempt = folder.begin_attempt(resume.step)
+    number = int(attempt["number"])
+    if number > 1 and facts.get("visible", True):
+        moved = set_aside(folder, _checkpoints(folder), resume.step, number)
+        for path in moved:
+            hands.say(f"{path.name} was moved to {path.parent}")
+    if number > 1:
+        place = f"from step {resume.step}" if resume.step is not None else "from the start"
+        hands.say(f"attempt {number} begins {place}; steps 1-{resume.recorded} are recorded")
+    folder.event("submit", attempt=number, job=attempt["job"], resumed_from=resume.step)
+    try:
+        hands.submit(jobs, number, resume)
+    except OperatorError as error:
+        folder.end_attempt(number, Outcome.FAILED.value, None, error.message)
+        folder.update(state="failed")
+        raise
+    folder.event("submitted", attempt=number)
+    folder.update(state="running")
+    return jobs, number
+
+
+def _record(folder: RunFolder, attempt: Attempt, cause: str) -> None:
+    reached = _reached(folder)
+    message = "" if attempt.outcome is Outcome.SUCCEEDED else cause
+    folder.end_attempt(attempt.number, attempt.outcome.value, reached, message)
+    folder.event(
+        "ended", attempt=attempt.number, outcome=attempt.outcome.value, steps=attempt.steps
+    )
+
+
+def _succeeded(folder: RunFolder, attempt: Attempt) -> Supervised:
+    """Finished means: every step has its metrics, once."""
+    total = int(folder.read()["steps"])
+    missing = sorted(set(range(1, total + 1)) - set(steps_recorded(folder)))
+    if missing:
+        folder.update(state="failed", reached=_reached(folder))
+        shown = ", ".join(map(str, missing[:10])) + (" …" if len(missing) > 10 else "")
+        return Supervised(attempt, "", f"the job ended well, yet no metrics of steps {shown}")
+    folder.update(state=FINISHED, reached=total)
+    return Supervised(attempt, "", "")
+
+
+def _reached(folder: RunFolder) -> int | None:
+    steps = steps_recorded(folder)
+    return max(steps) if steps else None
+
+
+def _failure(folder: RunFolder, number: int, cause: str) -> Failure:
+    attempt = folder.attempts()[number - 1]
+    return Failure(cause, _reached(folder), attempt["resumed_from"])
+
+
+def _stop(jobs: Jobs, job: str) -> None:
+    """Ask Ray to stop a job (it is polite first, then firm) and wait until it has ended."""
+    jobs.stop(job)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if jobs.state(job)[0] in ENDED:
+                return
+        except CannotTell:
+            return
+        time.sleep(1.0)
+
+
+def _checkpoints(folder: RunFolder) -> Path:
+    return Path(str(folder.read()["checkpoints"]))
