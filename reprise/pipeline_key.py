@@ -27,7 +27,7 @@ def run_key(
     return {
         "lock": machine_hash(read_lock(project.lock), "rehearsal"),
         "recipe": _recipe_key(config),
-        "plugins": _plugins_key(project.rehearsal_python),
+        "plugins": _plugins_key(project.rehearsal_python, _has_critic(config)),
         "model_sha256": model.sha256,
         "data_sha256": {"train": data.train_sha256, "val": data.val_sha256},
         "steps": int(config["trainer"]["total_training_steps"]),
@@ -52,13 +52,20 @@ def _recipe_key(config: Mapping[str, Any]) -> str:
     return sha256_text(json.dumps(value, sort_keys=True))
 
 
-def _plugins_key(python: Path) -> str:
+def _has_critic(config: Mapping[str, Any]) -> bool:
+    """Whether verl trains a critic (trainer/ppo/utils.py: need_critic)."""
+    stated = (config.get("critic") or {}).get("enable")
+    return config["algorithm"]["adv_estimator"] == "gae" if stated is None else bool(stated)
+
+
+def _plugins_key(python: Path, critic: bool) -> str:
     """A hash of the installed plug-ins' code, without comments: it shapes what is measured.
 
-    The modules that only describe and check the bridges are left out: they compute nothing.
+    The modules that only describe and check the bridges are left out, and the critic's engine
+    where no critic is trained: they compute nothing.
     """
     folder = "lib/python3*/site-packages/reprise_plugins/*.py"
     sources = sorted(python.parent.parent.glob(folder))
-    described = ("__main__.py", "bridge.py", "bridges.py")
-    code = (path.read_bytes() for path in sources if path.name not in described)
+    idle = {"__main__.py", "bridge.py", "bridges.py"} | (set() if critic else {"critic.py"})
+    code = (path.read_bytes() for path in sources if path.name not in idle)
     return sha256_text("".join(ast.dump(ast.parse(text)) for text in code))

@@ -273,12 +273,36 @@ SAMPLER = Bridge(
     install=INSTALL_VERL,
 )
 
+CRITIC = Bridge(
+    id="P5",
+    name="critic",
+    switch=(),
+    means="verl EngineRegistry.register, transformers AutoModelForTokenClassification.register",
+    replaces=False,
+    targets=(
+        _verl(
+            "workers.engine.fsdp.transformer_impl",
+            "FSDPEngine._build_module",
+            "2167e48c755ac1aefdd0ed11dc72ba5b6b603016b3b0029c101601a0c1d9e47b",
+        ),
+        _verl(
+            "utils.model",
+            "get_hf_auto_model_class",
+            "65341fdfdcb411b326349d34547ef01c2ae5a897409fedb9904272d1d8d014db",
+        ),
+    ),
+    why="verl loads a critic with flash-attn only, and as a class that transformers lacks for Hy3",
+    proof="RuntimeError: not a value head model, please install trl to make it valid",
+    install=INSTALL_VERL,
+)
+
 BRIDGES = (
     PLATFORM,
     VLLM_NAME,
     PROCESS_GROUP,
     LIVE_WEIGHTS,
     ENGINE,
+    CRITIC,
     PADDING_HELPERS,
     FUSED_MOE_NAME,
     SEEDS,
