@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from reprise.findings import Report
+from reprise.recipe.critic import (
+    with_critic_on_card,
+    with_critic_on_disk,
+    with_critic_on_host,
+)
 from reprise.recipe.load import Loaded
 from reprise.recipe.memory import (
     GIB,
@@ -72,7 +77,7 @@ def _training(report: Report, setup: Setup, gpu_memory: float | None) -> None:
     counts = model.parameters() if model is not None else None
     if counts is not None:
         report.data["parameters"] = {"total": counts.total, "active": counts.active}
-    memory = training_memory(setup)
+    memory = with_critic_on_card(setup, training_memory(setup))
     report.data["training"] = _table(memory)
     if gpu_memory is None:
         report.unknown("recipe-plan-training", "gpu memory", "a card's memory is not known",
@@ -119,7 +124,7 @@ def _rollout(report: Report, setup: Setup, gpu_memory: float | None) -> None:
 
 
 def _host(report: Report, setup: Setup, host_memory: float | None) -> None:
-    memory = host_bytes(setup)
+    memory = with_critic_on_host(setup, host_bytes(setup))
     report.data["host"] = _table(memory)
     if host_memory is None:
         report.note(
@@ -139,7 +144,7 @@ def _host(report: Report, setup: Setup, host_memory: float | None) -> None:
 
 
 def _disk(report: Report, setup: Setup) -> None:
-    memory = checkpoint_bytes(setup)
+    memory = with_critic_on_disk(setup, checkpoint_bytes(setup))
     freq, steps = setup.integer("trainer.save_freq", -1), setup.steps
     kept = setup.get("trainer.max_actor_ckpt_to_keep")
     written = -(-steps // freq) if freq > 0 and steps else 0
@@ -164,8 +169,9 @@ def _time(report: Report, setup: Setup, tflops: float | None, throughput: float 
     counts = setup.model.parameters() if setup.model is not None else None
     data: dict[str, Any] = {"samples": samples, "tokens_at_most": longest}
     if counts is not None and tflops:
-        passes = 8 if setup.override.get("recompute_granularity") == "full" else 6
-        passes += 2 + (2 if setup.reference else 0)  # log-probs of the actor and the reference
+        update = 8 if setup.override.get("recompute_granularity") == "full" else 6
+        passes = update + 2 + (2 if setup.reference else 0)  # log-probs: actor and reference
+        passes += update + 2 if setup.critic else 0  # its own update, and its values
         flops = passes * counts.active * longest
         seconds = flops / (setup.world * tflops * 1e12 * MFU)
         data["training_seconds"] = round(seconds, 1)

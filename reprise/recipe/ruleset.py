@@ -5,6 +5,7 @@ from __future__ import annotations
 from reprise.recipe.rules import (
     algorithm,
     batch,
+    critic,
     engine,
     lengths,
     memory,
@@ -26,6 +27,7 @@ ALL_RULES: tuple[Rule, ...] = (
     *engine.RULES,
     *rollout.RULES,
     *memory.RULES,
+    *critic.RULES,
     *algorithm.RULES,
     *steps.RULES,
     *places.RULES,

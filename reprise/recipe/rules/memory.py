@@ -18,6 +18,7 @@ _UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
 
 def card_memory(setup: Setup) -> float:
+    """A card's memory in GiB; raises NotApplicable on a CPU, Undecided when it is not known."""
     if setup.get("trainer.device") == "cpu":
         raise NotApplicable("there is no card: everything lives in the host's memory")
     if setup.known.gpu_memory is None:

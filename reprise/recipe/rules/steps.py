@@ -60,16 +60,21 @@ def _kept(setup: Setup, out: Judgement) -> None:
     freq, steps = setup.integer("trainer.save_freq", -1), setup.steps
     if freq <= 0:
         raise NotApplicable("no checkpoint is written")
-    kept = setup.get("trainer.max_actor_ckpt_to_keep")
     written = steps // freq if steps is not None else None
-    out.show(f"max_actor_ckpt_to_keep {kept}; written {written if written is not None else '?'}")
-    if kept is None and (written is None or written > 3):
-        out.warn(
-            "trainer.max_actor_ckpt_to_keep",
-            f"not set: all {f'{written:,} ' if written else ''}checkpoints stay on the disk "
-            "(reprise recipe plan shows their size)",
-            "trainer.max_actor_ckpt_to_keep=2",
+    shown = f"{written:,} " if written else ""
+    for role in ("actor", "critic") if setup.critic else ("actor",):
+        key = f"trainer.max_{role}_ckpt_to_keep"
+        kept = setup.get(key)
+        out.show(
+            f"max_{role}_ckpt_to_keep {kept}; written {written if written is not None else '?'}"
         )
+        if kept is None and (written is None or written > 3):
+            out.warn(
+                key,
+                f"not set: all {shown}checkpoints of the {role} stay on the disk "
+                "(reprise recipe plan shows their size)",
+                f"{key}=2",
+            )
 
 
 def _truncation(setup: Setup, out: Judgement) -> None:
