@@ -175,7 +175,7 @@ def check(
 
     Every rule runs in one pass, against the config files of the locked verl.
     """
-    from reprise.recipe.check import check as run_rules
+    from reprise.pipeline_recipe import check_recipe
     from reprise.recipe.load import Inputs
     from reprise.recipe.overrides import read_lines
     from reprise.recipe.script import judge_script, read_script
@@ -203,8 +203,8 @@ def check(
         (read.environment if read is not None else {}) if foreign else None,
         tuple(shared) if shared else None,
     )
-    loaded, recipes = _load(project, of_model or model, lines, inputs)
-    report = run_rules(loaded.composition, loaded.known, loaded.model, recipes)
+    loaded, _ = _load(project, of_model or model, lines, inputs)
+    report = check_recipe(project, loaded)
     if read is not None:
         judge_script(report, read, loaded.tree)
         report.data["overrides"] = [line.text for line in loaded.composition.lines]

@@ -3,7 +3,7 @@ with those that the lock records."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,25 +142,25 @@ def _recorded(report: Report, name: str, item: Contradiction, conflict: Conflict
     report.warn(RULE, f"contradiction.{name}", message, f"not right when {item.not_when}")
 
 
-def judge_recipe(lock: Lock, machine: Machine, facts: Collection[str]) -> Report:
-    """Which known contradictions matter for a recipe of which `facts` hold.
+def judge_recipe(lock: Lock, machine: Machine, facts: Mapping[str, str]) -> Report:
+    """Which known contradictions hit a recipe of which `facts` hold: {name: what makes it so}.
 
-    `facts` are names such as "transformers-flash-attention" (the recipe trains through that path
-    on a model without attention sinks). A contradiction tripped by one of them is an error, any
-    other a warning.
+    A name is, for example, "transformers-flash-attention" (the recipe trains through that path on
+    a model without attention sinks). A contradiction tripped by a fact is an error; one that could
+    be tripped and is not is a note that says why. All others are for `lock verify` alone.
     """
     report = Report("recipe check")
     rule = "recipe-contradiction"
     for name, item in lock.contradiction.items():
-        if machine not in item.machines or item.kind != "declared":
+        if machine not in item.machines or not item.tripped_by:
             continue
         where = f"contradiction.{name}"
-        if item.tripped_by and item.tripped_by in facts:
-            message = f"{item.declared_by} declares {item.declares}, the lock has "
-            message += f"{item.locked} at {item.verified_with}, and this recipe is hit by it"
-            report.failed(rule, where, message, item.not_when)
+        if item.tripped_by in facts:
+            message = f"{item.declared_by} declares {item.declares}, the lock has {item.locked} at "
+            message += f"{item.verified_with}, and this recipe is hit by it: "
+            report.failed(rule, where, message + facts[item.tripped_by], item.not_when)
         else:
-            message = f"{item.declares} is known not to be met: {item.why_right}"
-            report.warn(rule, where, message, f"not right when {item.not_when}")
+            message = f"{item.declares} is knowingly not met, and not needed here: {item.why_right}"
+            report.note(rule, where, message)
     report.settle(rule)
     return report

@@ -327,10 +327,16 @@ def test_an_environment_contradicts_itself(tmp_path: Path) -> None:
 
 def test_the_shipped_contradictions_matter_for_flash_attention_only() -> None:
     lock = parse_lock((ROOT / "versions.lock").read_text())
-    assert judge_recipe(lock, "h20", set()).verdict is Verdict.OK
-    report = judge_recipe(lock, "h20", {"transformers-flash-attention"})
+    fine = judge_recipe(lock, "h20", {"tracker-wandb": "the logger"})
+    assert fine.verdict is Verdict.OK
+    assert [item.where for item in fine.findings] == ["contradiction.transformers-verl"]
+    report = judge_recipe(lock, "h20", {"transformers-flash-attention": "strategy=fsdp"})
     (finding,) = report.errors()
-    assert "transformers!=5.6.0" in finding.message and "5.6.1 or later" in finding.fix
+    assert "transformers!=5.6.0" in finding.message and "strategy=fsdp" in finding.message
+    assert "5.6.1 or later" in finding.fix
+    (tracker,) = judge_recipe(lock, "rehearsal", {"tracker-wandb": "the logger"}).errors()
+    assert tracker.where == "contradiction.rehearsal-wandb"
+    assert judge_recipe(lock, "musa", {"transformers-flash-attention": "x"}).findings == []
 
 
 def test_the_report_is_one_json_object(tmp_path: Path, upstream: Upstream) -> None:
