@@ -13,7 +13,10 @@ import typer
 __all__ = ["app", "main"]
 
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
-_GROUPS = ("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "reproduce", "curves")
+_GROUPS = (
+    *("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "reproduce"),
+    *("checkpoint", "curves"),
+)
 
 
 def _root() -> None:

@@ -6,20 +6,18 @@ start. The limits are those of verl's scripts/converter_hf_to_mcore.py.
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from reprise.findings import Report
 from reprise.recipe.model import Model
+from reprise.tensorfiles import dist_faults
 
 __all__ = ["Conversion", "check_conversion", "check_mcore"]
 
 # The families that the converter takes apart over several processes.
 _PARALLEL = frozenset({"qwen2_moe", "qwen3_moe", "deepseek_v3"})
-_SHARD = re.compile(r"__(\d+)_(\d+)\.distcp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,55 +89,15 @@ def check_conversion(report: Report, wanted: Conversion, model: Model) -> None:
 
 
 def check_mcore(report: Report, folder: Path) -> None:
-    """Is an MCore checkpoint whole: shards, common.pt, .metadata, metadata.json, no empty file."""
+    """Is an MCore checkpoint whole: shards as long as .metadata says, common.pt, metadata.json."""
     rule = "recipe-convert-complete"
     if not folder.is_dir():
         report.failed(rule, str(folder), "expected a folder, found none", "check the path")
         return
-    for name in ("common.pt", ".metadata", "metadata.json"):
-        path = folder / name
-        if not path.is_file() or path.stat().st_size == 0:
-            found = "an empty file" if path.is_file() else "none"
-            report.failed(
-                rule,
-                str(path),
-                f"expected {name}, found {found}: the conversion did not end",
-                "convert again into a new folder",
-            )
-    _format(report, folder / "metadata.json")
-    shards = {path: _SHARD.fullmatch(path.name) for path in sorted(folder.glob("*.distcp"))}
-    if not shards:
-        report.failed(rule, str(folder), "no shard (__<rank>_<n>.distcp)", "convert again")
-    for path, match in shards.items():
-        if match is None or path.stat().st_size == 0:
-            report.failed(rule, str(path), "an empty shard or a foreign name", "convert again")
-    _listed(report, folder, {path.name for path in shards})
+    for fault in dist_faults(folder):
+        fix = "convert again into a new folder, with verl's own script"
+        report.failed(rule, str(fault.path), fault.message, fix)
+    shards = list(folder.glob("*.distcp"))
     report.data["shards"] = len(shards)
     report.data["bytes"] = sum(path.stat().st_size for path in shards)
     report.settle(rule)
-
-
-def _format(report: Report, path: Path) -> None:
-    try:
-        kind = json.loads(path.read_text(encoding="utf-8")).get("sharded_backend")
-    except (OSError, ValueError, AttributeError):
-        return  # missing or damaged: the completeness says so, or the next line does
-    if kind != "torch_dist":
-        report.failed(
-            "recipe-convert-format", str(path), f"sharded_backend {kind!r}, expected 'torch_dist'",
-            "convert with verl's own script",
-        )  # fmt: skip
-
-
-def _listed(report: Report, folder: Path, present: set[str]) -> None:
-    """Shards that .metadata names and the folder lacks; the file is searched, never unpickled."""
-    try:
-        raw = (folder / ".metadata").read_bytes()
-    except OSError:
-        return
-    named = {match.group().decode() for match in re.finditer(rb"__\d+_\d+\.distcp", raw)}
-    for name in sorted(named - present):
-        report.failed(
-            "recipe-convert-complete", str(folder / name), "named by .metadata, but not there",
-            "convert again into a new folder",
-        )  # fmt: skip

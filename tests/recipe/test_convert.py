@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
+import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -46,12 +49,29 @@ def test_an_output_that_is_not_empty(tmp_path: Path) -> None:
     assert [finding.rule for finding in report.errors()] == ["recipe-convert-output"]
 
 
+@dataclass
+class StorageInfo:
+    """A piece of a shard, with the attributes that torch's .metadata has for it."""
+
+    relative_path: str
+    offset: int
+    length: int
+
+
+@dataclass
+class Metadata:
+    storage_data: dict[str, StorageInfo]
+
+
 def whole(folder: Path) -> None:
     folder.mkdir()
+    pieces = {}
     for rank in range(2):
         (folder / f"__{rank}_0.distcp").write_bytes(b"weights")
-    (folder / "common.pt").write_bytes(b"pt")
-    (folder / ".metadata").write_bytes(b"\x80x __0_0.distcp y __1_0.distcp")
+        pieces[str(rank)] = StorageInfo(f"__{rank}_0.distcp", 3, 4)
+    with zipfile.ZipFile(folder / "common.pt", "w") as archive:
+        archive.writestr("common/data.pkl", pickle.dumps({}))
+    (folder / ".metadata").write_bytes(pickle.dumps(Metadata(pieces)))
     (folder / "metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist"}))
 
 
@@ -66,13 +86,14 @@ def test_a_whole_result(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["common.pt", ".metadata", "metadata.json", "__1_0.distcp", "__0_0.distcp"]
 )
-@pytest.mark.parametrize("damage", ["missing", "empty"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut"])
 def test_a_result_that_is_not_whole(tmp_path: Path, name: str, damage: str) -> None:
     whole(tmp_path / "m")
     path = tmp_path / "m" / name
+    content = path.read_bytes()
     path.unlink()
-    if damage == "empty":
-        path.touch()
+    if damage != "missing":
+        path.write_bytes(content[:-3] if damage == "cut" else b"")
     report = Report("x")
     check_mcore(report, tmp_path / "m")
     assert report.exit_code == 1
@@ -84,4 +105,5 @@ def test_another_format(tmp_path: Path) -> None:
     (tmp_path / "m" / "metadata.json").write_text('{"sharded_backend": "zarr"}')
     report = Report("x")
     check_mcore(report, tmp_path / "m")
-    assert [finding.rule for finding in report.errors()] == ["recipe-convert-format"]
+    (fault,) = report.errors()
+    assert "'zarr'" in fault.message
