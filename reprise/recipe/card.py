@@ -49,11 +49,20 @@ class ModelPart(_Part):
     config: dict[str, Any] = Field(default_factory=dict)
 
 
+class MadePart(_Part):
+    """A data file that the project writes itself: the end of its path, and what is in it."""
+
+    path: str
+    rows: int
+    unique_prompts: int
+
+
 class Card(_Part):
     """recipes/<name>/card.toml. The values of the training itself stand in recipe.yaml.
 
-    `train` and `validation` are the data sets' entries in the lock, `reference` the folder of the
-    recorded runs, `trees` what else the nodes need, `expect` what a run should show.
+    `train` and `validation` are the data sets' entries in the lock, `made` has the files of those
+    names that no lock has, `reference` is the folder of the recorded runs, `trees` what else the
+    nodes need, `expect` what a run should show.
     """
 
     title: str
@@ -64,6 +73,7 @@ class Card(_Part):
     model: ModelPart = ModelPart()
     train: str = ""
     validation: str = ""
+    made: dict[Literal["train", "validation"], MadePart] = Field(default_factory=dict)
     reference: str = ""
     trees: dict[str, str] = Field(default_factory=dict)
     expect: dict[str, Any] = Field(default_factory=dict)

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -160,8 +160,8 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
         trainer = made.values.get("trainer") or {}
         variables |= launcher_environment(trainer.get("logger") or [])
     lock = locked(root)
-    rows, prompts = _rows(made, "train_files", _entry(lock, "data", card.train))
-    val_rows, val_prompts = _rows(made, "val_files", _entry(lock, "data", card.validation))
+    rows, prompts = _rows(made, "train_files", _data(lock, card, "train"))
+    val_rows, val_prompts = _rows(made, "val_files", _data(lock, card, "validation"))
     return Known(
         rows=rows,
         prompts=prompts,
@@ -177,8 +177,17 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
     )
 
 
+def _data(
+    lock: Mapping[str, Any], card: Card, name: Literal["train", "validation"]
+) -> Mapping[str, Any]:
+    """The lock's entry of the card's data set, or what the card itself says of a file."""
+    if name in card.made:
+        return card.made[name].model_dump()
+    return _entry(lock, "data", card.train if name == "train" else card.validation)
+
+
 def _rows(made: Composition, key: str, entry: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Rows and distinct prompts of a data file: the lock's for the locked file, else a file's own.
+    """Rows and distinct prompts of a data file: those of `entry` for its own file, else counted.
 
     The prompts of a file that is not locked are not counted here (`reprise data check` does).
     """

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from reprise.data.toy import write_toy
 from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report, Verdict
 from reprise.recipe.card import card_of, recipe_names
@@ -38,6 +40,26 @@ def test_a_recipe_passes(name: str) -> None:
     assert problems(report) == []
     assert report.verdict is Verdict.OK, [c.rule for c in report.checks if c.state != "passed"]
     assert loaded.composition.faults == []
+
+
+def test_the_rehearsal_passes_with_the_rows_that_it_writes(tmp_path: Path) -> None:
+    report, loaded = checked("rehearsal")
+    assert problems(report) == []
+    assert report.verdict is Verdict.OK, [c.rule for c in report.checks if c.state != "passed"]
+    data = write_toy(tmp_path, seed=0)
+    known = loaded.known
+    assert (known.rows, known.val_rows) == (data.train_rows, data.val_rows)
+    for rows, prompts, file in (
+        (known.rows, known.prompts, data.train),
+        (known.val_rows, known.val_prompts, data.val),
+    ):
+        asked = [row[0]["content"] for row in pq.read_table(file)["prompt"].to_pylist()]
+        assert (rows, prompts) == (len(asked), len(set(asked)))
+
+
+def test_the_rows_of_another_file_are_not_taken_from_the_card() -> None:
+    _, loaded = checked("rehearsal", "data.train_files=/share/train.parquet")
+    assert (loaded.known.rows, loaded.known.val_rows) == (None, 256)
 
 
 def test_the_musa_recipes_are_composed_with_the_release_that_the_plug_in_names() -> None:
