@@ -4,7 +4,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-VARIABLES := MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM
+VARIABLES := PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -101,15 +101,17 @@ cluster-down: ## Stop this cluster, and nothing else: HOSTFILE=file
 
 ##@ Run
 .PHONY: reproduce baseline
-reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [RUN=folder]
+reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron] [RUN=folder]
 	@$(OPERATOR)
-	@if [ -z "$$RUN" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then $(REHEARSAL); fi
-	@$(REPRISE) reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
+	@if [ -z "$$RUN" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then \
+		if [ "$${PLATFORM:-cpu}" = cpu ]; then $(REHEARSAL); else scripts/gpu/env.sh; fi; \
+	fi
+	@$(REPRISE) reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
 
-baseline: ## Record the rehearsal's reference runs; goes on where it stopped [SEEDS=8]
+baseline: ## Record the rehearsal's reference runs; goes on where it stopped [SEEDS=8] [PLATFORM=gpu ENGINE=megatron]
 	@$(OPERATOR)
-	@$(REHEARSAL)
-	@$(REPRISE) baseline $${SEEDS:+--seeds "$$SEEDS"}
+	@if [ "$${PLATFORM:-cpu}" = cpu ]; then $(REHEARSAL); else scripts/gpu/env.sh; fi
+	@$(REPRISE) baseline $${SEEDS:+--seeds "$$SEEDS"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"}
 
 ##@ Work on the project
 .PHONY: test test-fast test-full lint docs lock-requirements

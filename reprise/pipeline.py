@@ -14,6 +14,7 @@ from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report
 from reprise.metrics import MetricTable, read_run
 from reprise.pipeline_key import KEYS
+from reprise.pipeline_place import Place
 from reprise.pipeline_rehearsal import Rehearsal, RehearsalOptions
 from reprise.project import Project
 from reprise.run.folder import FINISHED, RunFolder, newest_finished
@@ -54,7 +55,8 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
     folder = _finished(project, model, run)
     facts = folder.read()
     _comparable(folder, facts)
-    reference = load_reference(project.reference(model))
+    place = Place(facts.get("platform") or "cpu", facts.get("engine") or "fsdp")
+    reference = load_reference(_recorded(folder, place.reference(project, model), place))
     table = read_run(folder.path)
     steps = int(facts.get("steps") or reference.steps)
     judgement = judge_run(table, reference, steps, seed=facts.get("seed"))
@@ -98,6 +100,17 @@ def _comparable(folder: RunFolder, facts: Mapping[str, Any]) -> None:
         str(folder.path),
         f"the run is finished; there is no reference for {' '.join(other)} to judge it by",
         "compare two such runs: reprise curves compare RUN --reference OTHER_RUN",
+    )
+
+
+def _recorded(folder: RunFolder, reference: Path, place: Place) -> Path:
+    if place.default or (reference / "reference.toml").is_file():
+        return reference
+    raise CannotTell(
+        "reference-missing",
+        str(folder.path),
+        f"the run is finished; no runs of {place.name} are recorded to judge it by",
+        f"record some: reprise baseline --platform {place.platform} --engine {place.engine}",
     )
 
 

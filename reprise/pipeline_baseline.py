@@ -19,6 +19,7 @@ from reprise.errors import OperatorError
 from reprise.files import sha256_file, write_text
 from reprise.findings import Report
 from reprise.pipeline_key import KEYS
+from reprise.pipeline_place import DEFAULT, Place
 from reprise.pipeline_rehearsal import MODEL, Rehearsal, RehearsalOptions
 from reprise.project import Project
 from reprise.run.folder import FINISHED, RunFolder, recent_runs
@@ -38,6 +39,7 @@ class BaselineOptions:
     seeds: int = 8
     replace: bool = False
     quiet: bool = False
+    place: Place = DEFAULT
 
 
 def record_baseline(project: Project, options: BaselineOptions) -> Report:
@@ -47,9 +49,9 @@ def record_baseline(project: Project, options: BaselineOptions) -> Report:
     that an interrupted recording goes on where it stopped. Raises OperatorError when a reference
     of another lock is there and `replace` is not set.
     """
-    rehearsal = RehearsalOptions(label=LABEL, quiet=options.quiet)
+    rehearsal = RehearsalOptions(label=LABEL, quiet=options.quiet, place=options.place)
     key = Rehearsal(project, rehearsal).key()
-    folder = project.reference(MODEL)
+    folder = options.place.reference(project, MODEL)
     _may_write(folder, key, options)
     recorded: dict[int, RunFolder] = {}
     for seed in range(FIRST_SEED, FIRST_SEED + options.seeds):
@@ -131,6 +133,7 @@ def _write_reference(
             "verl": first["verl"],
             "recorded": time.strftime("%Y-%m-%d", time.gmtime()),
             "machine": _machine(),
+            **({"device": first["device"]} if first.get("device") else {}),
             "python": platform.python_version(),
             "reprise": __version__,
             "run_ids": [run.name for _, run in sorted(runs.items())],

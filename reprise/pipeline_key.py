@@ -11,6 +11,7 @@ from typing import Any
 from reprise.data.toy import ToyData
 from reprise.files import sha256_text
 from reprise.lock.read import machine_hash, read_lock
+from reprise.pipeline_place import Place
 from reprise.project import Project
 from reprise.rehearsal.model import TinyModel
 
@@ -21,13 +22,17 @@ KEYS = ("lock", "recipe", "plugins", "model_sha256", "data_sha256", "steps")
 
 
 def run_key(
-    project: Project, config: Mapping[str, Any], model: TinyModel, data: ToyData
+    project: Project,
+    config: Mapping[str, Any],
+    model: TinyModel,
+    data: ToyData,
+    place: Place,
 ) -> dict[str, Any]:
     """The key of a run with the resolved `config`; `steps` is a number, the others are hashes."""
     return {
-        "lock": machine_hash(read_lock(project.lock), "rehearsal"),
+        "lock": machine_hash(read_lock(project.lock), place.machine),
         "recipe": _recipe_key(config),
-        "plugins": _plugins_key(project.rehearsal_python, _has_critic(config)),
+        "plugins": _plugins_key(place.python(project), _has_critic(config)),
         "model_sha256": model.sha256,
         "data_sha256": {"train": data.train_sha256, "val": data.val_sha256},
         "steps": int(config["trainer"]["total_training_steps"]),

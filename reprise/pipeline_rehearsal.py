@@ -14,10 +14,11 @@ from typing import Any
 import yaml
 
 from reprise.data.toy import ToyData, write_toy
-from reprise.errors import CannotTell, OperatorError
+from reprise.errors import OperatorError
 from reprise.files import dump_json, write_text
 from reprise.findings import Report
 from reprise.pipeline_key import run_key
+from reprise.pipeline_place import DEFAULT, Place
 from reprise.project import Project
 from reprise.recipe.card import card_of
 from reprise.recipe.compose import compose
@@ -47,7 +48,10 @@ RECIPE = f"{MODEL}/recipe"
 
 @dataclass(frozen=True, slots=True)
 class RehearsalOptions:
-    """What the operator may change; `algo` is a group of recipes/algorithms, empty for its own."""
+    """What the operator may change; `algo` is a group of recipes/algorithms, empty for its own.
+
+    `place` says on what it runs and what trains.
+    """
 
     seed: int = 1
     steps: int | None = None
@@ -57,6 +61,7 @@ class RehearsalOptions:
     overrides: tuple[str, ...] = ()
     label: str = ""
     quiet: bool = False
+    place: Place = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,13 @@ class Rehearsal:
         self.project = project
         self.options = options
         self.console = RunDisplay(options.quiet)
+        options.place.check()
         verl = card_of(project.recipes, MODEL).verl
-        self.tree = find_tree(project.root, verl.lock, verl.release)
+        self.tree = options.place.tree(find_tree(project.root, verl.lock, verl.release), project)
 
     def run(self) -> Ended:
         """Prepare, run and collect. Ctrl-C stops everything that was started."""
-        python = self._interpreter()
+        python = self.options.place.python(self.project)
         self.remove_leftovers()
         model, data = self.prepare()
         folder = self._new_folder(model, data)
@@ -91,17 +97,6 @@ class Rehearsal:
             folder.update(state="interrupted" if cut else "failed", process=None)
             raise
         return self._close(folder, attempt)
-
-    def _interpreter(self) -> Path:
-        python = self.project.rehearsal_python
-        if not python.exists():
-            raise CannotTell(
-                "rehearsal-environment",
-                str(python),
-                "the rehearsal's environment (torch, vLLM, verl) is not installed",
-                "make setup (or: make reproduce, which does it first)",
-            )
-        return python
 
     def remove_leftovers(self) -> None:
         """Stop the private Ray of earlier runs whose own command is gone (killed, powered off)."""
@@ -124,7 +119,7 @@ class Rehearsal:
     def _overrides(self) -> list[str]:
         """The run's own Hydra overrides, in the order of the command line."""
         options = self.options
-        result = [f"data.seed={options.seed}"]
+        result = [*options.place.overrides(), f"data.seed={options.seed}"]
         if options.algo:
             result.append(f"algorithms={options.algo}")
         if options.steps is not None:
@@ -144,7 +139,7 @@ class Rehearsal:
 
     def prepare(self) -> tuple[TinyModel, ToyData]:
         """The stand-ins: made once, then taken from the cache."""
-        python = self._interpreter()
+        python = self.options.place.python(self.project)
         with self.console.phase("toy data"):
             data = write_toy(self.project.cache / "toy-data", seed=0)
         versions = locked_versions(self.project.root / "requirements" / "rehearsal.txt")
@@ -157,7 +152,8 @@ class Rehearsal:
     def key(self) -> dict[str, Any]:
         """What must be equal between runs of one reference."""
         model, data = self.prepare()
-        return run_key(self.project, self._compose(self._overrides()), model, data)
+        config = self._compose(self._overrides())
+        return run_key(self.project, config, model, data, self.options.place)
 
     def _new_folder(self, model: TinyModel, data: ToyData) -> RunFolder:
         overrides = self._overrides()
@@ -171,7 +167,10 @@ class Rehearsal:
             "overrides": overrides,
             "verl": self.tree.label(),
             "process": _own_process(),
-            **run_key(self.project, config, model, data),
+            "platform": self.options.place.platform,
+            "engine": self.options.place.engine,
+            "device": self.options.place.device(self.project),
+            **run_key(self.project, config, model, data, self.options.place),
         }
         folder = RunFolder.create(self.project.runs, MODEL, facts)
         text = yaml.safe_dump(config, sort_keys=False)
@@ -200,7 +199,7 @@ class Rehearsal:
             jobs = Jobs(ray.address, ray.token_file.read_text())
             files = (
                 self.project.root / "runtime_env.yaml",
-                self.project.recipes / MODEL / "runtime_env.yaml",
+                self.options.place.runtime_env(self.project.recipes / MODEL),
             )
             runtime_env = merge_runtime_env(self.project.root, files, environment)
             dump_json(folder.path / "runtime_env.json", runtime_env)

@@ -12,10 +12,16 @@ from reprise.cli.render import JsonFlag, finish, guard
 from reprise.errors import OperatorError
 from reprise.pipeline import Judged, judge_folder, reproduce_rehearsal
 from reprise.pipeline_baseline import BaselineOptions, record_baseline
+from reprise.pipeline_place import Place
 from reprise.pipeline_rehearsal import RehearsalOptions
 from reprise.project import find_project
 
 __all__ = ["register"]
+
+PlatformOption = Annotated[str, typer.Option(help="On what the rehearsal runs: cpu or gpu.")]
+EngineOption = Annotated[
+    str, typer.Option(help="What trains: fsdp, or megatron (on a GPU; docs/gpu.md).")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -43,6 +49,8 @@ def reproduce(
     algo: Annotated[
         str, typer.Option(help="Algorithm, a file of recipes/algorithms; default: the recipe's.")
     ] = "",
+    platform: PlatformOption = "cpu",
+    engine: EngineOption = "fsdp",
     run: Annotated[
         Path | None, typer.Option(help="Judge this finished run instead of making one.")
     ] = None,
@@ -57,7 +65,9 @@ def reproduce(
     if run is not None:
         judged = judge_folder(project, model, run)
     elif model == "rehearsal":
-        options = RehearsalOptions(seed, steps, ranks, arch, algo, tuple(overrides or ()))
+        chosen = tuple(overrides or ())
+        place = Place(platform, engine)
+        options = RehearsalOptions(seed, steps, ranks, arch, algo, chosen, place=place)
         judged = reproduce_rehearsal(project, options)
     else:
         raise OperatorError(
@@ -76,6 +86,8 @@ def baseline(
     replace_other: Annotated[
         bool, typer.Option("--replace", help="Replace a reference of another lock or recipe.")
     ] = False,
+    platform: PlatformOption = "cpu",
+    engine: EngineOption = "fsdp",
     as_json: JsonFlag = False,
 ) -> None:
     """Record reference runs of a recipe; an interrupted recording goes on where it stopped."""
@@ -87,7 +99,8 @@ def baseline(
             "run the recipe on its cluster with several seeds, then compare the run folders: "
             "reprise curves compare RUN --reference OTHER_RUN",
         )
-    finish(record_baseline(find_project(), BaselineOptions(seeds, replace_other)), as_json)
+    options = BaselineOptions(seeds, replace_other, place=Place(platform, engine))
+    finish(record_baseline(find_project(), options), as_json)
 
 
 def _finish(judged: Judged, as_json: bool) -> None:

@@ -1,0 +1,157 @@
+"""Platform and engine of the rehearsal: what each resolves to, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reprise.errors import CannotTell, OperatorError
+from reprise.pipeline_key import _recipe_key
+from reprise.pipeline_place import Place
+from reprise.pipeline_rehearsal import Rehearsal, RehearsalOptions
+from reprise.project import Project
+from reprise.recipe.check import check
+from reprise.recipe.compose import compose
+from reprise.recipe.load import Inputs, Loaded, load
+from reprise.recipe.overrides import Line
+from reprise.recipe.verltree import find_tree
+
+ROOT = Path(__file__).resolve().parents[2]
+GPU_FSDP = Place("gpu", "fsdp")
+GPU_MEGATRON = Place("gpu", "megatron")
+
+
+def loaded_at(place: Place, *more: str) -> Loaded:
+    """The recipe, composed with the verl that the Hy3 recipe has."""
+    lines = [Line(text) for text in (*place.overrides(), *more)]
+    tree = find_tree(ROOT, "verl", "0.9.0")
+    loaded = load(ROOT, "rehearsal", lines, Inputs(verl=tree.package))
+    assert loaded.composition.faults == []
+    return loaded
+
+
+def values(place: Place, *more: str) -> dict[str, Any]:
+    return loaded_at(place, *more).composition.values
+
+
+def leaves(node: object, prefix: str = "") -> dict[str, object]:
+    if not isinstance(node, dict) or not node:
+        return {prefix: node}
+    found: dict[str, object] = {}
+    for key, value in node.items():
+        found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+def test_the_default_is_what_the_committed_runs_were_recorded_with() -> None:
+    text = (ROOT / "recipes/rehearsal/reference/reference.toml").read_text()
+    tree = find_tree(ROOT, "no-checkout", "0.9.1")
+    composed = compose("rehearsal/recipe", tree, [], ROOT / "recipes")
+    assert _recipe_key(composed.values) == tomllib.loads(text)["provenance"]["recipe"]
+
+
+def test_megatron_shares_the_transformer_block_of_hy3() -> None:
+    hy3 = load(ROOT, "hy3").composition.values["actor_rollout_ref"]["actor"]["megatron"]
+    tiny = values(GPU_MEGATRON)["actor_rollout_ref"]["actor"]["megatron"]
+    here, there = leaves(tiny), leaves(hy3)
+    differing = {key for key in here | there if here.get(key) != there.get(key)}
+    # Each of these stands in recipes/rehearsal/engine/megatron.yaml with its reason.
+    assert differing == {
+        "pipeline_model_parallel_size",
+        "context_parallel_size",
+        "expert_model_parallel_size",
+        "override_transformer_config.gradient_accumulation_fusion",
+        "override_transformer_config.attention_backend",
+    }
+    text = (ROOT / "recipes/rehearsal/engine/megatron.yaml").read_text()
+    assert all(f"{key.rpartition('.')[2]}:" in text for key in differing)
+
+
+def test_every_setting_of_the_hy3_groups_is_taken_whole() -> None:
+    engine = yaml.safe_load((ROOT / "recipes/rehearsal/engine/megatron.yaml").read_text())
+    wanted = ["/common/megatron", "/hy3/required", "/hy3/transformer", "_self_"]
+    assert engine["defaults"] == wanted
+
+
+@pytest.mark.parametrize("place", [GPU_FSDP, GPU_MEGATRON], ids=lambda place: place.name)
+def test_a_gpu_place_trains_what_the_cpu_trains(place: Place) -> None:
+    cpu, gpu = leaves(values(Place())), leaves(values(place))
+    differing = {key for key in cpu.keys() & gpu.keys() if cpu[key] != gpu[key]}
+    # Neither the task nor the algorithm: only the engine, the rollout's memory and the steps.
+    parts = ("actor_rollout_ref", "critic", "trainer", "model_engine", "data.trust_remote_code")
+    assert [key for key in differing if not key.startswith(parts)] == []
+    for key in (
+        "actor_rollout_ref.actor.optim.lr",
+        "actor_rollout_ref.actor.loss_agg_mode",
+        "actor_rollout_ref.rollout.n",
+        "actor_rollout_ref.rollout.dtype",
+        "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
+        "trainer.v1.sampler.custom_sampler.name",
+    ):
+        assert cpu[key] == gpu[key], key
+    assert gpu["trainer.device"] == "cuda"
+
+
+def test_the_learning_rate_stays_constant_when_it_is_set() -> None:
+    optim = values(GPU_MEGATRON, "actor_rollout_ref.actor.optim.lr=0")
+    assert optim["actor_rollout_ref"]["actor"]["optim"]["min_lr"] == 0
+
+
+@pytest.mark.parametrize("place", [Place(), GPU_FSDP, GPU_MEGATRON], ids=lambda place: place.name)
+def test_no_rule_finds_an_error(place: Place) -> None:
+    loaded = loaded_at(place)
+    report = check(loaded.composition, loaded.known, loaded.model, ROOT / "recipes")
+    assert [f"{f.rule} {f.where}: {f.message}" for f in report.errors()] == []
+
+
+@pytest.mark.parametrize(
+    ("place", "rule"),
+    [
+        (Place("tpu", "fsdp"), "rehearsal-platform"),
+        (Place("gpu", "deepspeed"), "rehearsal-engine"),
+        (Place("cpu", "megatron"), "rehearsal-engine"),
+    ],
+)
+def test_what_there_is_not_is_refused(place: Place, rule: str) -> None:
+    with pytest.raises(OperatorError) as caught:
+        Rehearsal(Project(ROOT), RehearsalOptions(place=place, quiet=True))
+    assert caught.value.rule == rule
+    assert caught.value.fix
+
+
+def test_another_verl_than_the_locked_one_cannot_run_on_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "versions.lock").write_bytes((ROOT / "versions.lock").read_bytes())
+    tree = find_tree(ROOT, "no-checkout", "0.9.1")
+    with pytest.raises(CannotTell, match=r"expected verl 0.9.0.dev .*, found verl 0.9.1"):
+        GPU_FSDP.tree(tree, Project(tmp_path))
+    assert Place().tree(tree, Project(tmp_path)) is tree
+
+
+def test_a_gpu_place_has_its_own_environment_variables_and_reference(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    assert Place().reference(project, "rehearsal").name == "reference"
+    assert GPU_MEGATRON.reference(project, "rehearsal").name == "reference-gpu-megatron"
+    recipe = ROOT / "recipes/rehearsal"
+    cpu, gpu = (
+        yaml.safe_load(place.runtime_env(recipe).read_text())["env_vars"]
+        for place in (Place(), GPU_FSDP)
+    )
+    assert (cpu["VERL_PLATFORM"], gpu["VERL_PLATFORM"]) == ("cpu", "nvidia")
+    # What the bridges of a GPU are called, as the plug-in spells them.
+    assert gpu["REPRISE_BRIDGES"] == "hy_v3_names,padding"
+    with pytest.raises(CannotTell, match=r"\.venv-gpu"):
+        GPU_FSDP.python(project)
+
+
+def test_what_the_machine_provides_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / ".venv-gpu").mkdir()
+    (tmp_path / ".venv-gpu/provided.json").write_text(json.dumps({"torch": "2.11.0+cu130"}))
+    device = GPU_FSDP.device(Project(tmp_path))
+    assert device is not None
+    assert device["provided"] == {"torch": "2.11.0+cu130"}
+    assert Place().device(Project(tmp_path)) is None
