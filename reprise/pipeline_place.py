@@ -13,7 +13,7 @@ from reprise.errors import CannotTell, OperatorError
 from reprise.lock.model import Machine
 from reprise.lock.read import read_lock
 from reprise.project import Project
-from reprise.recipe.verltree import VerlTree
+from reprise.recipe.verltree import VerlTree, find_tree
 
 __all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "Place"]
 
@@ -85,11 +85,15 @@ class Place:
             raise CannotTell("rehearsal-environment", str(python), what, fix)
         return python
 
-    def tree(self, found: VerlTree, project: Project) -> VerlTree:
-        """Return `found`; on a GPU it must be the checkout that the lock names, else CannotTell."""
+    def tree(self, release: str, project: Project) -> VerlTree:
+        """The verl that runs here: the installed `release`, on a GPU the checkout of the lock.
+
+        Raises CannotTell when it is not there.
+        """
         if self.platform == "cpu":
-            return found
+            return find_tree(project.root, "", release)
         locked = read_lock(project.lock).tree["verl"]
+        found = find_tree(project.root, "verl", release)
         if found.version != locked.version:
             raise CannotTell(
                 "rehearsal-verl",

@@ -23,7 +23,6 @@ from reprise.project import Project
 from reprise.recipe.card import card_of
 from reprise.recipe.compose import compose
 from reprise.recipe.overrides import Line
-from reprise.recipe.verltree import find_tree
 from reprise.rehearsal.model import ModelSettings, TinyModel, ensure_model, locked_versions
 from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
 from reprise.run.display import RunDisplay
@@ -82,7 +81,7 @@ class Rehearsal:
         self.console = RunDisplay(options.quiet)
         options.place.check()
         verl = card_of(project.recipes, MODEL).verl
-        self.tree = options.place.tree(find_tree(project.root, verl.lock, verl.release), project)
+        self.tree = options.place.tree(verl.release, project)
 
     def run(self) -> Ended:
         """Prepare, run and collect. Ctrl-C stops everything that was started."""

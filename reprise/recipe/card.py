@@ -21,7 +21,10 @@ class _Part(BaseModel):
 
 
 class VerlPart(_Part):
-    """Which verl: its entry in the lock, and the release that stands in without a checkout."""
+    """Which verl: its entry in the lock, and the release that stands in without a checkout.
+
+    Without an entry the release itself is what runs.
+    """
 
     lock: str = "verl"
     release: str = "0.9.1"

@@ -45,6 +45,13 @@ def check(
     origins = Origins(composition, recipes)
     report.data["verl"] = {"version": tree.version, "commit": tree.commit, "origin": tree.origin}
     report.data["rules"] = []
+    if known.locked_verl:
+        report.note(
+            "recipe-verl-tree",
+            tree.label(),
+            f"stands in for the locked verl {known.locked_verl}: what differs is not seen",
+            "make setup (brings the locked one to third_party), or --verl DIR",
+        )
     check_faults(report, composition.faults)
     _unknown_keys(report, composition, origins)
     setup = Setup(composition.values, tree, model, known)

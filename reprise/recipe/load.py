@@ -64,9 +64,13 @@ def _entry(lock: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
 def verl_tree(
     root: Path, card: Card, explicit: Path | None, say: Callable[[str], None]
 ) -> VerlTree:
-    """The verl that the card's lock entry names, or the release that stands in for it."""
+    """The verl that the card's lock entry names, or the release that stands in for it.
+
+    A card that names no entry runs the release itself: no checkout is looked at.
+    """
     entry = _entry(locked(root), "tree", card.verl.lock)
-    folder = Path(str(entry.get("path", "third_party/verl"))).name
+    named = entry.get("path", "third_party/verl") if card.verl.lock else ""
+    folder = Path(str(named)).name
     return find_tree(root, folder, card.verl.release, explicit, say, entry.get("commit"))
 
 
@@ -174,7 +178,18 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
         hy3=name == "hy3",
         environment=variables,
         names=known_names(root / "recipes"),
+        algorithm=made.choices.get("algorithms", ""),
+        locked_verl="" if inputs.verl else _stood_in_for(lock, card, made.tree),
     )
+
+
+def _stood_in_for(lock: Mapping[str, Any], card: Card, tree: VerlTree) -> str:
+    """The locked verl that `tree` stands in for: version and commit; '' where it is that one."""
+    entry = _entry(lock, "tree", card.verl.lock)
+    commit, version = str(entry.get("commit", "")), str(entry.get("version", ""))
+    if not commit or tree.commit == commit or (version == tree.version and not tree.commit):
+        return ""
+    return f"{version} ({commit[:10]})".strip()
 
 
 def _data(

@@ -24,6 +24,8 @@ class Known:
     `rows` and `prompts` are those of the training file, `val_rows` and `val_prompts` of the
     validation file; `gpu_memory` is a card's memory in GiB; `runtime_env` is the job's own
     (`runtime_env_file` names it); `shared` are the folders that every node was seen to share.
+    `algorithm` is the chosen file of recipes/algorithms, '' without one.
+    `locked_verl` names the verl that the lock asks for where another one stands in for it.
     """
 
     rows: int | None = None
@@ -37,6 +39,8 @@ class Known:
     hy3: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, Names] = field(default_factory=dict)
+    algorithm: str = ""
+    locked_verl: str = ""
 
 
 class Setup:

@@ -84,8 +84,8 @@ def find_tree(
 ) -> VerlTree:
     """The verl tree for a recipe of the project in `root`, in this order of preference.
 
-    `explicit` (the operator's own folder); the checkout third_party/<checkout>, unless it is at
-    another commit than `commit`; verl `release` in the rehearsal's environment;
+    `explicit` (the operator's own folder); the checkout third_party/<checkout>, unless that is ''
+    or at another commit than `commit`; verl `release` in the rehearsal's environment;
     .cache/verl-<release>, fetched from the package index at its locked sha256 when it is not there
     yet (1.7 MB; afterwards no network is needed).
 
@@ -101,7 +101,8 @@ def find_tree(
                 "give the folder of a checkout of verl, or leave the option out",
             )
         return tree
-    checkout_tree = tree_at(root / "third_party" / checkout, f"third_party/{checkout}")
+    place = f"third_party/{checkout}"
+    checkout_tree = tree_at(root / place, place) if checkout else None
     if checkout_tree is not None and commit in (None, checkout_tree.commit):
         return checkout_tree
     for site in sorted((root / ".venv-rehearsal").glob("lib/python3.*/site-packages")):

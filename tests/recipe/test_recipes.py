@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,7 +15,7 @@ from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report, Verdict
 from reprise.recipe.card import card_of, recipe_names
 from reprise.recipe.check import check
-from reprise.recipe.load import Loaded, load
+from reprise.recipe.load import Inputs, Loaded, load, verl_tree
 from reprise.recipe.overrides import Line
 from reprise.recipe.rules.engine import HY3_SETTINGS
 from reprise.recipe.show import command_line, differences, without_secrets
@@ -120,6 +121,53 @@ def test_algorithms_compose_or_are_refused_with_a_reason(name: str, algorithm: s
         assert reads or found[0].startswith("recipe-algorithm-filter-groups")
     else:
         assert found == []
+
+
+def test_dapo_says_that_it_has_no_dynamic_sampling() -> None:
+    report, _ = checked("qwen3-8b", "algorithms=dapo")
+    assert any("DAPO without dynamic sampling" in f.message for f in report.findings)
+    report, _ = checked("qwen3-8b", "algorithms=dapo_filtered")
+    assert not any("dynamic sampling" in f.message for f in report.findings)
+    report, _ = checked("qwen3-8b", "algorithms=grpo")
+    assert not any("dynamic sampling" in f.message for f in report.findings)
+
+
+def test_what_a_stand_in_reads_says_nothing_of_the_locked_verl(tmp_path: Path) -> None:
+    wheel = find_tree(ROOT, "", "0.9.0").package.parent
+    root = tmp_path / "project"
+    (root / "third_party").mkdir(parents=True)
+    (root / "recipes").symlink_to(ROOT / "recipes")
+    (root / ".venv-rehearsal").symlink_to(ROOT / ".venv-rehearsal")
+    for name in ("requirements", ".cache", "runtime_env.yaml"):
+        (root / name).symlink_to(ROOT / name)
+    lock = '[tree.verl]\npath = "third_party/verl"\nversion = "{}"\ncommit = "' + "a" * 40 + '"\n'
+    for version, explicit, wanted in (
+        ("0.9.0.dev", None, Verdict.UNKNOWN),
+        ("0.9.0", None, Verdict.OK),
+        ("0.9.0.dev", wheel, Verdict.OK),
+    ):
+        (root / "versions.lock").write_text(lock.format(version))
+        inputs = Inputs(verl=explicit)
+        made = load(root, "hy3", [Line("algorithms=dapo_filtered")], inputs)
+        known = replace(made.known, rows=1000, val_rows=100)
+        report = check(made.composition, known, made.model, ROOT / "recipes")
+        assert report.verdict is wanted, [f.message for f in report.errors()]
+        said = [f.message for f in report.findings if f.rule == "recipe-verl-tree"]
+        assert ["stands in for the locked verl" in text for text in said] == (
+            [] if wanted is Verdict.OK else [True]
+        )
+
+
+def test_the_rehearsal_is_composed_with_what_it_runs(tmp_path: Path) -> None:
+    package = tmp_path / "third_party/verl/verl/trainer/config"
+    package.mkdir(parents=True)
+    (package / "ppo_trainer.yaml").write_text("a: 1\n")
+    (tmp_path / ".venv-rehearsal").symlink_to(ROOT / ".venv-rehearsal")
+    (tmp_path / "requirements").symlink_to(ROOT / "requirements")
+    (tmp_path / ".cache").symlink_to(ROOT / ".cache")
+    tree = verl_tree(tmp_path, card_of(ROOT / "recipes", "rehearsal"), None, lambda _: None)
+    assert tree.version == "0.9.1"
+    assert not tree.origin.startswith("third_party")
 
 
 def test_an_algorithm_wins_over_the_shared_loss() -> None:

@@ -109,6 +109,17 @@ def _filter_groups(setup: Setup, out: Judgement) -> None:
             "there is no dynamic sampling",
             f"{key}=False, or a verl whose trainer reads it (0.9.1 does)",
         )
+    if setup.known.algorithm == "dapo" and not enabled:
+        out.note(
+            key,
+            "DAPO without dynamic sampling: groups all right or all wrong stay in the batch",
+            "algorithms=dapo_filtered, with a verl whose trainer reads filter_groups",
+        )
+    if enabled and consumed and setup.known.locked_verl:
+        raise Undecided(
+            f"the verl that stands in reads filter_groups; whether the locked one, "
+            f"{setup.known.locked_verl}, does is not known without it (make setup, or --verl DIR)"
+        )
     sampler = setup.get("trainer.v1.sampler.custom_sampler.path")
     if enabled and consumed and sampler:
         out.warn(
