@@ -1,0 +1,258 @@
+"""Train: check, bring up, submit, stay with the job, and take it up again after a failure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from reprise.cluster.profile import load_profile
+from reprise.cluster.site import load_site
+from reprise.errors import CannotTell, OperatorError
+from reprise.files import dump_json, write_text
+from reprise.findings import Report, Severity
+from reprise.pipeline_cluster import Selection, examine, select
+from reprise.pipeline_train_checks import Where, forgiven, package_data, preflight
+from reprise.pipeline_train_job import Task, TrainOptions, prepare_task
+from reprise.pipeline_train_place import (
+    Attached,
+    HostfileCluster,
+    Place,
+    Private,
+    address_of,
+    place_facts,
+)
+from reprise.pipeline_train_session import Session, run_session, secret_file, write_job
+from reprise.project import Project
+from reprise.run.display import RunDisplay
+from reprise.run.folder import RunFolder
+from reprise.run.processes import alive
+from reprise.run.resume import Resume
+
+__all__ = ["TrainOptions", "resume_run", "train"]
+
+COMMAND = "train"
+
+
+def train(project: Project, options: TrainOptions) -> Report:
+    """Take a recipe from its check to the end of its job; the run folder keeps everything.
+
+    With `dry_run` the same folder is written and nothing is started or submitted. Raises
+    OperatorError for what keeps the command from going on at all.
+    """
+    console = RunDisplay(options.quiet)
+    selection, report = _selection(options)
+    if selection is None:
+        report.command = COMMAND
+        return report
+    place, where = _place(project, options, selection, console)
+    python = _python(project, place, selection)
+    with console.phase("recipe"):
+        task = prepare_task(project, options, selection.site, selection.profile, python)
+    with console.phase("checks"):
+        package = task.package()
+        report = preflight(project, task, where, package)
+    doctor = _doctor(project, options, place, selection, report)
+    report = forgiven(report, options.force)
+    report.data["package"] = package_data(package)
+    if list(report.errors()):
+        report.note("train", options.model, "nothing was started, no run folder was written")
+        return report
+    folder = _new_folder(project, options, task, place, selection.profile.name)
+    _write_folder(folder, project, task, report, doctor)
+    console.line(f"run folder: {folder.path}")
+    report.data |= {"run": str(folder.path), "id": folder.name}
+    if options.dry_run:
+        write_job(folder, task, 1, Resume(None, None, 0), secret_file(folder, write=False))
+        folder.update(state="dry-run")
+        return report
+    warnings = [finding for finding in report.findings if finding.severity is not Severity.ERROR]
+    ended = run_session(Session(folder, task, place, options, console))
+    ended.findings = [*warnings, *ended.findings]
+    ended.data |= report.data
+    return ended
+
+
+def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Report:
+    """Take a run up again: attach to its job if it runs, else begin the next attempt.
+
+    What it was started with (recipe, overrides, place) is taken from its folder. Raises
+    OperatorError when it is finished, or another command supervises it.
+    """
+    facts = folder.read()
+    _may_resume(folder, facts)
+    console = RunDisplay(options.quiet)
+    options = replace(
+        options,
+        model=str(facts["model"]),
+        hostfile=Path(facts["hostfile"]) if facts.get("hostfile") else None,
+        address=facts["address"] if facts.get("place") == "attached" else None,
+        profile=facts.get("profile"),
+        storage=None if facts.get("visible", True) else str(facts["storage"]),
+        seed=facts.get("seed"),
+        algo=str(facts.get("algo") or ""),
+        overrides=tuple(facts.get("given") or ()),
+    )
+    selection, report = _selection(options)
+    if selection is None:
+        report.command = COMMAND
+        return report
+    place, _ = _place(project, options, selection, console)
+    python = _python(project, place, selection)
+    task = prepare_task(project, options, selection.site, selection.profile, python)
+    folder.update(stop=None)
+    folder.event("resume")
+    return run_session(Session(folder, task, place, options, console))
+
+
+def _may_resume(folder: RunFolder, facts: dict[str, Any]) -> None:
+    if facts.get("state") == "finished":
+        raise OperatorError(
+            "train-resume",
+            folder.name,
+            "the run is finished: there is nothing to take up",
+            f"judge it: make reproduce MODEL={facts['model']} RUN={folder.path}",
+        )
+    if "place" not in facts:
+        raise OperatorError(
+            "train-resume",
+            folder.name,
+            "the run was not started by `reprise train`",
+            f"start one: reprise train {facts.get('model')}",
+        )
+    watcher = facts.get("watcher")
+    here = watcher and watcher.get("host") == socket.gethostname()
+    if watcher and here and alive(int(watcher["pid"]), float(watcher["created"])):
+        raise OperatorError(
+            "train-resume",
+            folder.name,
+            f"process {watcher['pid']} on this machine supervises it already",
+            f"only look at it: reprise status {folder.name}",
+        )
+
+
+def _selection(options: TrainOptions) -> tuple[Selection | None, Report]:
+    report, selection = select(options.hostfile, options.profile)
+    if options.hostfile is None and options.address is None and options.profile is None:
+        # This machine alone is the rehearsal's, whatever the site file says of the cluster.
+        profile = load_profile("cpu")
+        selection = Selection(None, (), load_site(), profile, Report("hosts"))
+    return selection, report
+
+
+def _place(
+    project: Project, options: TrainOptions, selection: Selection, console: RunDisplay
+) -> tuple[Place, Where]:
+    machine = selection.profile.lock_machine
+    site = selection.site
+    if options.hostfile is not None and selection.hostfile is not None:
+        name = str(selection.hostfile.path.absolute())
+        place: Place = HostfileCluster(selection, project, console.line)
+        return place, Where("hostfile", name, machine, site, selection.hosts)
+    if options.address is not None:
+        address, token_file, note = address_of(options.address)
+        if note:
+            console.line(f"{address}: {note}")
+        return Attached(address, token_file, console.line), Where(
+            "attached", address, machine, site
+        )
+    if options.model != "rehearsal":
+        raise OperatorError(
+            "train-place",
+            options.model,
+            "this recipe needs a cluster, and none was named",
+            "name a hostfile, or where Ray runs: --address http://HEAD:8265 (or RAY_ADDRESS)",
+        )
+    if not project.rehearsal_python.exists():
+        raise CannotTell(
+            "rehearsal-environment",
+            str(project.rehearsal_python),
+            "the rehearsal's environment (torch, vLLM, verl) is not installed",
+            "make env-rehearsal",
+        )
+    return Private(project.rehearsal_python, console.line), Where(
+        "private", "this machine", "rehearsal", site
+    )
+
+
+def _python(project: Project, place: Place, selection: Selection) -> str:
+    """The interpreter of the job's driver, as the nodes know it."""
+    if isinstance(place, Private):
+        return str(project.rehearsal_python)
+    site = selection.site
+    if place.kind == "hostfile":
+        return site.container.python if site.container.image else site.paths.python
+    # In somebody else's Ray, the interpreter that Ray itself runs in is first on the PATH.
+    return os.environ.get("REPRISE_PYTHON") or "python3"
+
+
+def _doctor(
+    project: Project, options: TrainOptions, place: Place, selection: Selection, report: Report
+) -> dict[str, Any] | None:
+    """The doctor's answer, absorbed into `report`; None where there is no host to look at.
+
+    The folder of the runs is looked at with the site's own shared ones.
+    """
+    if not isinstance(place, HostfileCluster):
+        return None
+    site = selection.site
+    if site.paths.checkpoints is None and options.storage is None:
+        paths = site.paths.model_copy(update={"checkpoints": str(project.runs)})
+        selection = replace(selection, site=site.model_copy(update={"paths": paths}))
+    found, _ = examine(selection, project, active=False)
+    report.absorb(found)
+    rules = {item.rule for item in found.checks}
+    place.ignore = tuple(rule for rule in options.force if rule in rules)
+    return found.to_json()
+
+
+def _new_folder(
+    project: Project, options: TrainOptions, task: Task, place: Place, profile: str
+) -> RunFolder:
+    facts = {
+        "steps": task.steps,
+        "seed": options.seed or (1 if options.model == "rehearsal" else None),
+        "algo": options.algo,
+        "given": list(options.overrides),
+        "overrides": task.overrides,
+        "forced": list(options.force),
+        "save_freq": task.save_freq,
+        "world_size": task.world,
+        "address": None,
+        "token_file": None,
+        "hostfile": None,
+        "profile": profile,
+        "watcher": None,
+        "attempts": [],
+        "visible": options.storage is None,
+        "verl": task.loaded.tree.label(),
+        **place_facts(place),
+        **task.key,
+    }
+    folder = RunFolder.create(project.runs, options.model, facts)
+    storage = str(folder.path)
+    if options.storage is not None:
+        storage = f"{options.storage.rstrip('/')}/{options.model}/{folder.name}"
+    folder.update(storage=storage, checkpoints=task.checkpoint_dir(folder.name, storage))
+    return folder
+
+
+def _write_folder(
+    folder: RunFolder,
+    project: Project,
+    task: Task,
+    report: Report,
+    doctor: dict[str, Any] | None,
+) -> None:
+    """Everything that is known before the job is submitted."""
+    facts = folder.read()
+    write_text(folder.path / "config.yaml", task.config(folder.name, str(facts["storage"])))
+    shutil.copyfile(project.lock, folder.path / "versions.lock")
+    dump_json(folder.path / "checks.json", report.to_json())
+    if doctor is not None:
+        dump_json(folder.path / "doctor.json", doctor)
+    if facts.get("hosts"):
+        dump_json(folder.path / "hosts.json", facts["hosts"])

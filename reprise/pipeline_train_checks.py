@@ -1,0 +1,291 @@
+"""What is looked at before a job is submitted: everything in one pass, nothing is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reprise.cluster.hostfile import Host
+from reprise.cluster.site import Site as ClusterSite
+from reprise.errors import CannotTell, OperatorError
+from reprise.findings import Check, Finding, Report, Severity, State
+from reprise.lock.model import Lock, Machine
+from reprise.lock.read import read_lock
+from reprise.lock.reality import RUNTIME_ENV, verify
+from reprise.lock.rows import Site
+from reprise.lock.shipped import LIMIT, Package, check_size
+from reprise.pipeline_data import data_dir
+from reprise.pipeline_train_job import Task
+from reprise.pipeline_train_place import Need
+from reprise.project import Project
+from reprise.recipe.check import check
+from reprise.recipe.memory import checkpoint_bytes
+from reprise.recipe.plan import setup_of
+from reprise.recipe.rules.base import Undecided
+from reprise.run.folder import RunFolder, recent_runs
+from reprise.run.jobs import ENDED, open_jobs
+
+__all__ = ["Where", "forgiven", "package_data", "preflight"]
+
+_GIB = 2**30
+_LEAST_FREE = 1 * _GIB
+_PACKED: tuple[Machine, ...] = ("h20", "musa")
+_LAUNCHER = ("REPRISE_RUN_DIR", "REPRISE_RUN_ID")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the job is to run: kind of place, its address or hostfile, machine of the lock."""
+
+    kind: str
+    name: str
+    machine: Machine
+    site: ClusterSite
+    hosts: Sequence[Host] = ()
+
+
+def preflight(project: Project, task: Task, where: Where, package: Package) -> Report:
+    """Recipe, lock, package, image, inputs, storage, disk, and whether it runs already.
+
+    What the machines themselves say (the doctor) is not in it.
+    """
+    report = Report("train")
+    made = check(task.loaded.composition, task.loaded.known, task.loaded.model, project.recipes)
+    report.absorb(made)
+    lock = read_lock(project.lock)
+    _inputs(report, task)
+    _lock(report, project, lock, where)
+    check_size(report, package, "runtime_env.yaml")
+    _images(report, lock, where)
+    _hosts(report, task, where)
+    _storage(report, project)
+    _disk(report, project, task, where)
+    _checkpoints(report, task)
+    _twice(report, project, task, where)
+    return report
+
+
+def package_data(package: Package) -> dict[str, object]:
+    """The package as run folders and `--json` state it: bytes, files, the largest folders."""
+    return {
+        "bytes": package.bytes,
+        "limit": LIMIT,
+        "files": len(package.files),
+        "largest": [{"folder": key, "bytes": size} for key, size in package.groups()[:10]],
+    }
+
+
+def forgiven(report: Report, rules: Sequence[str]) -> Report:
+    """The report with the errors of `rules` as warnings that say so.
+
+    Raises OperatorError for a rule that was not evaluated: a misspelt one must not pass.
+    """
+    unknown = sorted(set(rules) - {item.rule for item in report.checks})
+    if unknown:
+        failing = sorted({finding.rule for finding in report.errors()}) or ["none"]
+        raise OperatorError(
+            "train-force",
+            ", ".join(unknown),
+            "no such rule was evaluated",
+            f"rules that fail now: {', '.join(failing)}",
+        )
+    report.checks = [
+        Check(item.rule, State.PASSED) if item.rule in rules else item for item in report.checks
+    ]
+    report.findings = [
+        Finding(f.rule, Severity.WARNING, f.where, f"{f.message} (overridden by --force)", f.fix)
+        if f.rule in rules and f.severity is Severity.ERROR
+        else f
+        for f in report.findings
+    ]
+    return report
+
+
+def _inputs(report: Report, task: Task) -> None:
+    rule = "train-inputs"
+    for name in task.loaded.composition.unset:
+        if name in _LAUNCHER:
+            continue
+        fixes = {
+            "REPRISE_MODEL_DIR": "paths.model in the site file, or export REPRISE_MODEL_DIR=FOLDER",
+            "REPRISE_DATA_DIR": "paths.data in the site file, or export REPRISE_DATA_DIR=FOLDER",
+        }
+        message = f"the recipe needs {name}, which is not set"
+        report.failed(rule, task.name, message, fixes.get(name, f"export {name}=..."))
+    report.settle(rule)
+
+
+def _lock(report: Report, project: Project, lock: Lock, where: Where) -> None:
+    """The entries of the machine that can be seen from here; the doctor sees the rest."""
+    names = []
+    site = Site(project.root, data=data_dir(project))
+    for name, entry in lock.entries(where.machine):
+        kind = name.partition(".")[0]
+        path = getattr(entry, "path", None)
+        on_nodes = kind in ("image", "package", "model") or (kind == "tree" and path is None)
+        if kind == "environment" and where.kind != "private":
+            continue
+        if on_nodes or (kind == "data" and not (data_dir(project) / str(path)).exists()):
+            continue
+        names.append(name)
+    if where.machine in _PACKED:
+        names.append(RUNTIME_ENV)
+    if names:
+        report.absorb(verify(project.lock, names, where.machine, site))
+    else:
+        report.passed("lock")
+
+
+def _images(report: Report, lock: Lock, where: Where) -> None:
+    rule = "image-unpinned"
+    image = where.site.container.image
+    concerned = where.kind == "attached" or (where.kind == "hostfile" and image is not None)
+    for name, entry in lock.image.items() if concerned else ():
+        if where.machine in entry.machines and entry.missing:
+            report.failed(
+                rule,
+                f"versions.lock image.{name}",
+                f"has no {', '.join(entry.missing)}: {entry.unpinned or 'it is not locked'}; "
+                "what the nodes run is not known to be what was meant",
+                "make image-lock, where a registry answers; or --force image-unpinned",
+            )
+    if where.kind == "hostfile" and image is not None and "@sha256:" not in image:
+        report.failed(
+            rule,
+            "container.image of the site file",
+            f"{image} is a tag, which can be moved",
+            f"write {image.partition('@')[0]}@sha256:DIGEST; or --force image-unpinned",
+        )
+    report.settle(rule)
+
+
+def _hosts(report: Report, task: Task, where: Where) -> None:
+    rule = "train-hosts"
+    if where.kind == "hostfile":
+        need = need_of(task)
+        fit = [host for host in where.hosts if host.slots >= need.gpus]
+        if len(fit) < need.nodes:
+            report.failed(
+                rule,
+                where.name,
+                f"{len(fit)} hosts have {need.gpus} slots or more, the recipe needs {need.nodes}",
+                f"name more hosts, or: -- trainer.nnodes={max(len(fit), 1)} (with sizes that fit)",
+            )
+        elif len(fit) > need.nodes:
+            spare = ", ".join(host.name for host in fit[need.nodes :])
+            report.note(rule, where.name, f"{need.nodes} nodes are used; spare: {spare}")
+    report.settle(rule)
+
+
+def need_of(task: Task) -> Need:
+    """The nodes and the GPUs of each that the trainer's pool takes."""
+    return Need(task.nodes, setup_of(task.loaded).gpus_per_node)
+
+
+def _storage(report: Report, project: Project) -> None:
+    rule = "train-storage"
+    try:
+        project.runs.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=project.runs, prefix=".write-test-") as file:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        report.failed(
+            rule,
+            str(project.runs),
+            f"run folders cannot be written: {error.strerror or error}",
+            "RUNS_DIR=FOLDER names another folder, on storage that the nodes share",
+        )
+    report.settle(rule)
+
+
+def _disk(report: Report, project: Project, task: Task, where: Where) -> None:
+    rule = "train-disk"
+    folder = _existing(project.runs)
+    free = shutil.disk_usage(folder).free
+    try:
+        size = int(checkpoint_bytes(setup_of(task.loaded)).total) if task.save_freq > 0 else 0
+    except Undecided:
+        size = 0
+    if where.site.paths.checkpoints is not None and where.kind != "private":
+        size = 0  # they lie elsewhere: the doctor looks at that folder on the nodes
+    need = size + _LEAST_FREE
+    if free < need:
+        report.failed(
+            rule,
+            str(project.runs),
+            f"{free / _GIB:.1f} GiB are free; a checkpoint and the logs take {need / _GIB:.1f} GiB",
+            "make room, or name another folder: RUNS_DIR=FOLDER",
+        )
+    elif free < 2 * size + _LEAST_FREE:
+        report.warn(
+            rule,
+            str(project.runs),
+            f"{free / _GIB:.1f} GiB are free: one checkpoint fits ({size / _GIB:.1f} GiB), two do "
+            "not, and the last one stays until the next one is whole",
+            "make room, or name another folder: RUNS_DIR=FOLDER",
+        )
+    report.settle(rule)
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that is there."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _checkpoints(report: Report, task: Task) -> None:
+    rule = "train-checkpoints"
+    if task.steps is None:
+        report.failed(
+            rule,
+            "trainer.total_training_steps",
+            "the number of steps follows from data that are not seen here",
+            "-- trainer.total_training_steps=N",
+        )
+    if task.save_freq < 1:
+        report.warn(
+            rule,
+            "trainer.save_freq",
+            "no checkpoint is written: what is interrupted begins again at step 1",
+            "-- trainer.save_freq=10",
+        )
+    report.settle(rule)
+
+
+def _twice(report: Report, project: Project, task: Task, where: Where) -> None:
+    rule = "train-twice"
+    for run in recent_runs(project.runs, task.name)[:20]:
+        facts = run.read()
+        same = facts.get("place") == where.kind and where.name in (
+            facts.get("hostfile"),
+            facts.get("address"),
+            "this machine",
+        )
+        if same and facts.get("state") in ("submitted", "running") and _runs(run):
+            report.failed(
+                rule,
+                run.name,
+                "this recipe is running there already",
+                f"look at it: reprise train --resume {run.name}; a second run beside it: "
+                f"--force {rule}",
+            )
+    report.settle(rule)
+
+
+def _runs(run: RunFolder) -> bool:
+    """Whether the job of the run's last attempt has not ended, as far as can be asked."""
+    attempts = run.attempts()
+    if not attempts or attempts[-1]["ended"] is not None:
+        return False
+    try:
+        state = open_jobs(run).find(attempts[-1]["job"])
+    except (CannotTell, OperatorError):
+        return False
+    return state is not None and state not in ENDED

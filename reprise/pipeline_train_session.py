@@ -1,0 +1,205 @@
+"""One run under one command: what is submitted, watched, and said when it has ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import psutil
+
+from reprise.errors import OperatorError
+from reprise.files import dump_json, write_text
+from reprise.findings import Report
+from reprise.pipeline_train_checks import need_of
+from reprise.pipeline_train_job import SECRETS, Task, TrainOptions
+from reprise.pipeline_train_place import Place
+from reprise.run.attempt import Attempt
+from reprise.run.display import RunDisplay
+from reprise.run.folder import RunFolder
+from reprise.run.following import Follower, follow
+from reprise.run.jobs import Jobs, open_jobs
+from reprise.run.resume import Resume
+from reprise.run.retry import Policy
+from reprise.run.supervise import Supervised, supervise
+from reprise.triage.first_error import first_error
+
+__all__ = ["Session", "run_session", "secret_file", "write_job"]
+
+COMMAND = "train"
+
+
+@dataclass(slots=True)
+class Session:
+    """One run under one command: the hands of the supervisor."""
+
+    folder: RunFolder
+    task: Task
+    place: Place
+    options: TrainOptions
+    console: RunDisplay
+
+    def say(self, text: str) -> None:
+        """One line on standard error."""
+        self.console.line(text)
+
+    def ready(self) -> Jobs:
+        """The place's Ray."""
+        with self.console.phase("Ray"):
+            return self.place.ready(self.folder, need_of(self.task))
+
+    def attach(self) -> Jobs:
+        """The Ray that the run's last attempt was submitted to."""
+        return open_jobs(self.folder)
+
+    def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
+        """Write what is submitted, then submit it."""
+        job = write_job(self.folder, self.task, number, resume, secret_file(self.folder))
+        with self.console.phase("submit"):
+            jobs.submit(
+                f"{self.folder.name}-{number}",
+                job["entrypoint"],
+                job["runtime_env"],
+                {"run": self.folder.name, "attempt": str(number)},
+            )
+
+    def watch(self, jobs: Jobs, number: int) -> Attempt:
+        """Show the attempt's steps until its job ends."""
+        if self.options.detach:
+            # The same as Ctrl-C right after the submission.
+            raise KeyboardInterrupt
+        total = int(self.folder.read()["steps"])
+        with self.console.training(total) as display:
+            follower = Follower(
+                display.step, display.phase, self.options.stall or self.place.stall_seconds
+            )
+            return follow(self.folder, number, jobs, follower)
+
+    def cause(self, number: int) -> str:
+        """The first error in the log of an attempt."""
+        log = self.folder.log_file(number)
+        if not log.exists():
+            return ""
+        with log.open(errors="replace", newline="\n") as file:
+            found = first_error(file)
+        return found.text if found is not None else ""
+
+
+def write_job(
+    folder: RunFolder, task: Task, number: int, resume: Resume, secrets: str | None
+) -> dict[str, Any]:
+    """The command and the runtime environment of an attempt, written before they are used."""
+    facts = folder.read()
+    storage, visible = str(facts["storage"]), bool(facts["visible"])
+    entrypoint = task.entrypoint(resume, storage, number)
+    runtime_env = task.runtime_env(folder.name, storage, number, visible, secrets)
+    suffix = "" if number == 1 else f"-{number}"
+    write_text(folder.path / f"command{suffix}.txt", entrypoint + "\n")
+    dump_json(folder.path / f"runtime_env{suffix}.json", runtime_env)
+    return {"entrypoint": entrypoint, "runtime_env": runtime_env}
+
+
+def secret_file(folder: RunFolder, write: bool = True) -> str | None:
+    """Where the values of secrets lie for the job: beside the runs, for their owner's eyes alone.
+
+    None when the operator's environment has none of them.
+    """
+    values = {name: os.environ[name] for name in SECRETS if os.environ.get(name)}
+    if not values:
+        return None
+    if not folder.read().get("visible", True):
+        raise OperatorError(
+            "train-secret",
+            ", ".join(values),
+            "the job's storage is not seen from here, so that no file can carry them to it",
+            f"unset {' '.join(values)}, and set them where Ray is started",
+        )
+    place = folder.path.parent.parent / ".secrets"
+    path = place / f"{folder.name}.json"
+    if write:
+        place.mkdir(mode=0o700, exist_ok=True)
+        write_text(path, orjson.dumps(values).decode(), mode=0o600)
+    return str(path)
+
+
+def run_session(session: Session) -> Report:
+    """Supervise until the end; Ctrl-C leaves the job alone and says how to come back."""
+    folder, options = session.folder, session.options
+    process = psutil.Process()
+    watcher = {
+        "pid": os.getpid(),
+        "created": process.create_time(),
+        "host": socket.gethostname(),
+    }
+    folder.update(watcher=watcher)
+    try:
+        ended = supervise(folder, session, Policy(attempts=options.attempts))
+    except KeyboardInterrupt:
+        if any(item["ended"] is None for item in folder.attempts()):
+            return _detached(folder)
+        _give_up(session, "interrupted")
+        raise
+    except OperatorError:
+        _give_up(session, "failed")
+        raise
+    finally:
+        folder.update(watcher=None)
+    _forget_secrets(folder)
+    session.place.release(folder)
+    return _report(folder, ended)
+
+
+def _give_up(session: Session, state: str) -> None:
+    """Nothing of the run is running: say so in its folder, stop what was started for it."""
+    _forget_secrets(session.folder)
+    session.folder.update(state=state)
+    session.place.release(session.folder)
+
+
+def _forget_secrets(folder: RunFolder) -> None:
+    (folder.path.parent.parent / ".secrets" / f"{folder.name}.json").unlink(missing_ok=True)
+
+
+def _detached(folder: RunFolder) -> Report:
+    report = Report(COMMAND, data={"run": str(folder.path), "id": folder.name, "detached": True})
+    folder.event("detached")
+    report.passed("train-submitted")
+    report.note(
+        "train-detached",
+        folder.name,
+        "the job goes on; nobody takes it up again after a failure until someone attaches",
+        f"attach: reprise train --resume {folder.name}; look: reprise status {folder.name}; "
+        f"end: reprise stop {folder.name}",
+    )
+    return report
+
+
+def _report(folder: RunFolder, ended: Supervised) -> Report:
+    facts = folder.read()
+    report = Report(
+        COMMAND,
+        data={
+            "run": str(folder.path),
+            "id": folder.name,
+            "state": facts["state"],
+            "attempts": facts["attempts"],
+        },
+    )
+    total, number = facts["steps"], ended.attempt.number
+    if ended.finished:
+        report.passed("train-finished")
+        if number > 1:
+            report.note("train-attempts", folder.name, f"{total} steps in {number} attempts")
+        return report
+    reached = facts["attempts"][number - 1]["reached"] or 0
+    outcome = ended.attempt.outcome.value
+    cause = f": {ended.cause}" if ended.cause else ""
+    report.failed(
+        f"train-{outcome}",
+        str(folder.log_file(number)),
+        f"attempt {number} {outcome}, {reached} of {total} steps are recorded{cause}; {ended.why}",
+        f"when it is mended: reprise train --resume {folder.name}",
+    )
+    return report
