@@ -119,6 +119,8 @@ class Rehearsal:
         """The run's own Hydra overrides, in the order of the command line."""
         options = self.options
         result = [*options.place.overrides(), f"data.seed={options.seed}"]
+        if options.arch != "hy3":
+            result.append(f"rehearsal/arch={options.arch}")
         if options.algo:
             result.append(f"algorithms={options.algo}")
         if options.steps is not None:

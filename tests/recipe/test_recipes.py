@@ -170,6 +170,19 @@ def test_the_rehearsal_is_composed_with_what_it_runs(tmp_path: Path) -> None:
     assert not tree.origin.startswith("third_party")
 
 
+@pytest.mark.parametrize(
+    ("arch", "recipe"), [("qwen3", "qwen3-8b"), ("qwen3-moe", "qwen3-30b-a3b")]
+)
+def test_the_rehearsal_of_a_shape_samples_as_its_recipe(arch: str, recipe: str) -> None:
+    _, rehearsed = checked("rehearsal", f"rehearsal/arch={arch}")
+    _, real = checked(recipe)
+    a, b = (made.composition.values["actor_rollout_ref"]["rollout"] for made in (rehearsed, real))
+    for key in ("n", "temperature", "top_k", "top_p"):
+        assert a[key] == b[key]
+        assert key == "n" or a["val_kwargs"][key] == b["val_kwargs"][key]
+    assert a["top_p"] == 0.95
+
+
 def test_an_algorithm_wins_over_the_shared_loss() -> None:
     _, loaded = checked("hy3", "algorithms=gspo")
     actor = loaded.composition.values["actor_rollout_ref"]["actor"]

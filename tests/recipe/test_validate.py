@@ -19,6 +19,7 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 for name, values in json.load(sys.stdin).items():
     config = OmegaConf.create(values)
+    config.critic.model = None  # would be read from the weights' folder
     validate_config(config, need_reference_policy(config), need_critic(config))
     for node in (config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout,
                  config.algorithm):
@@ -28,10 +29,10 @@ for name, values in json.load(sys.stdin).items():
     print("valid", name)
 """
 OPTIONS = {
-    "hy3": ["hy3", "hy3/variant=as_documented", "algorithms=gspo",
-            "algorithms=remax"],
+    "hy3": ["hy3", "hy3/variant=as_documented", "algorithms=gspo", "algorithms=remax",
+            "algorithms=ppo"],
     "qwen3-30b-a3b": ["qwen3-30b-a3b", "common/sglang=all", "algorithms=cispo"],
-    "qwen3-8b": ["qwen3-8b", "algorithms=dapo_filtered"],
+    "qwen3-8b": ["qwen3-8b", "algorithms=dapo_filtered", "algorithms=ppo"],
 }  # fmt: skip
 
 
