@@ -4,7 +4,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-VARIABLES := PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM
+VARIABLES := PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -99,14 +99,41 @@ cluster-down: ## Stop this cluster, and nothing else: HOSTFILE=file
 	@$(OPERATOR)
 	@$(REPRISE) cluster down -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
 
+##@ Images
+.PHONY: images image-cpu image-verify image-save image-load demo-cluster
+images: ## Build the image of a cluster's hosts on the locked base [MACHINE=h20|musa] [BASE=name@sha256:..]
+	@$(OPERATOR)
+	@$(REPRISE) image build $${BASE:+--base "$$BASE"} -- "$${MACHINE:-h20}"
+
+image-cpu: ## Build the rehearsal's image [BASE=debian@sha256:..; else a Debian made here]
+	@$(OPERATOR)
+	@$(REPRISE) image build $${BASE:+--base "$$BASE"} -- cpu
+
+image-verify: ## Is what hosts hold and run built from this lock [MACHINE=h20|musa|cpu] [HOSTFILE=file]
+	@$(OPERATOR)
+	@$(REPRISE) image verify $${HOSTFILE:+--hostfile "$$HOSTFILE"} -- "$${MACHINE:-h20}"
+
+image-save: ## Write an image to a file: FILE=h20.tar [MACHINE=h20|musa|cpu]
+	@$(OPERATOR)
+	@$(REPRISE) image save --name "$${MACHINE:-h20}" -- "$${FILE:?name the file: FILE=...}"
+
+image-load: ## Check such a file and load it into this machine's engine: FILE=h20.tar
+	@$(OPERATOR)
+	@$(REPRISE) image load -- "$${FILE:?name the file: FILE=...}"
+
+demo-cluster: ## Four containers as a cluster: doctor, Ray, a job on all, down [BASE=..] [KEEP=1]
+	@$(OPERATOR)
+	@image=$$($(REPRISE) image build $${BASE:+--base "$$BASE"} -- cpu) && \
+		scripts/demo_cluster.sh "$$image" $${KEEP:+--keep}
+
 ##@ Run
 .PHONY: reproduce baseline
-reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron] [RUN=folder]
+reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron] [CONTAINER=1] [RUN=folder]
 	@$(OPERATOR)
-	@if [ -z "$$RUN" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then \
+	@if [ -z "$$RUN$$CONTAINER" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then \
 		if [ "$${PLATFORM:-cpu}" = cpu ]; then $(REHEARSAL); else scripts/gpu/env.sh; fi; \
 	fi
-	@$(REPRISE) reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
+	@$(REPRISE) $${CONTAINER:+image run --} reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
 
 baseline: ## Record the rehearsal's reference runs; goes on where it stopped [SEEDS=8] [PLATFORM=gpu ENGINE=megatron]
 	@$(OPERATOR)

@@ -15,7 +15,7 @@ __all__ = ["app", "main"]
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
 _GROUPS = (
     *("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "train", "reproduce"),
-    *("checkpoint", "curves"),
+    *("checkpoint", "curves", "image"),
 )
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from reprise.errors import CannotTell
 
-__all__ = ["ENGINES", "HeldImage", "find_engine", "inspect_image"]
+__all__ = ["ENGINES", "HeldImage", "find_engine", "held_with_label", "inspect_image"]
 
 ENGINES = ("docker", "podman", "nerdctl")
 _ABSENT = ("no such image", "image not known", "not found", "no such object")
@@ -20,11 +21,17 @@ _ABSENT = ("no such image", "image not known", "not found", "no such object")
 
 @dataclass(frozen=True, slots=True)
 class HeldImage:
-    """An image that the engine holds: its id, the digests it was pulled by, and its platform."""
+    """An image that the engine holds: its id, the digests it was pulled by, and its platform.
+
+    `tags` are the names that it has here, `bytes` its size unpacked.
+    """
 
     id: str
     repo_digests: tuple[str, ...]
     platform: str
+    tags: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    bytes: int = 0
 
     @property
     def digests(self) -> tuple[str, ...]:
@@ -77,4 +84,24 @@ def _held(answer: Any) -> HeldImage | None:
         identity if identity.startswith("sha256:") else f"sha256:{identity}",
         tuple(found.get("RepoDigests") or ()),
         f"{found.get('Os', '')}/{found.get('Architecture', '')}",
+        tuple(found.get("RepoTags") or ()),
+        dict((found.get("Config") or {}).get("Labels") or {}),
+        int(found.get("Size") or 0),
     )
+
+
+def held_with_label(engine: str, *labels: str) -> list[HeldImage]:
+    """The tagged images that carry all `labels` (key or key=value), the newest first.
+
+    Raises CannotTell when the engine does not answer.
+    """
+    command = [engine, "images", "--quiet", "--no-trunc", "--filter", "dangling=false"]
+    for label in labels:
+        command += ["--filter", f"label={label}"]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        fix = "check that the engine runs and that you may use it"
+        raise CannotTell("engine", engine, f"does not answer: {last}", fix)
+    held = (inspect_image(identity, engine) for identity in dict.fromkeys(done.stdout.split()))
+    return [image for image in held if image is not None and image.tags]

@@ -1,0 +1,90 @@
+"""What an image is built on: the lock's image by digest, or a Debian made here of packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reprise.errors import CannotTell, OperatorError
+from reprise.lock.engine import held_with_label, inspect_image
+from reprise.lock.image_files import Kind
+from reprise.lock.model import Image, Lock
+
+__all__ = ["Base", "base_of"]
+
+DEBIAN = "reprise/debian:bookworm"
+_LABEL = "io.reprise.base=bookworm"
+SCRIPT = "scripts/image_base.sh"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What FROM gets, and the digest that is recorded: a registry's, or the engine's own id."""
+
+    reference: str
+    digest: str
+
+
+def base_of(
+    engine: str,
+    root: Path,
+    kind: Kind,
+    lock: Lock,
+    named: str,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Base:
+    """The base for `kind`: `named`, else the lock's image, else (cpu) a Debian made on the spot.
+
+    Raises OperatorError for a base without digest, or with another one than the lock's.
+    """
+    entry = next((image for image in lock.image.values() if kind.machine in image.machines), None)
+    if entry is not None:
+        return _locked(kind, entry, named)
+    if named:
+        return _named(engine, named)
+    if not (held := held_with_label(engine, _LABEL)):
+        on_step("a Debian base from packages")
+        _make(engine, root)
+        held = held_with_label(engine, _LABEL)
+    if not held:
+        raise CannotTell("image-base", DEBIAN, "was made and is not there", f"sh {SCRIPT}")
+    return _named(engine, held[0].tags[0])
+
+
+def _locked(kind: Kind, entry: Image, named: str) -> Base:
+    where = f"image.{kind.name}"
+    if entry.digest is None:
+        message = f"the lock has no digest of {entry.repository}:{entry.want}: {entry.unpinned}"
+        raise OperatorError("image-base", where, message, "`make image-lock`")
+    reference = named or f"{entry.repository}@{entry.digest}"
+    if reference.rpartition("@")[2] != entry.digest:
+        message = f"expected a base with the locked digest {entry.digest}, found {named}"
+        raise OperatorError("image-base", where, message, f"BASE=NAME@{entry.digest}")
+    return Base(reference, entry.digest)
+
+
+def _named(engine: str, named: str) -> Base:
+    """A base without a digest must be held here: its id then says which one it was."""
+    if "@" in named:
+        return Base(named, named.rpartition("@")[2])
+    held = inspect_image(named, engine)
+    if held is None:
+        fix = "name it by its digest: BASE=NAME@sha256:..."
+        raise OperatorError(
+            "image-base", named, "has no digest, and the engine does not hold it", fix
+        )
+    return Base(named, held.id)
+
+
+def _make(engine: str, root: Path) -> None:
+    command = ["sh", str(root / SCRIPT), DEBIAN]
+    variables = {**os.environ, "REPRISE_ENGINE": engine}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["no word"]
+        message = next((line for line in lines if line.startswith("error:")), lines[-1])
+        fix = "as root, apt-get install mmdebstrap; or name a base: BASE=debian@sha256:..."
+        raise OperatorError("image-base", SCRIPT, message.removeprefix("error: "), fix)
