@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reprise.cli.data import showing
+from reprise.cli.bars import showing
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.pipeline_model import ModelRequest, Origin, check_model, fetch_locked_model
 from reprise.project import find_project

@@ -18,22 +18,11 @@ import numpy as np
 from reprise.data import reward_worker
 from reprise.data.check import Checked
 from reprise.data.repeats import rows_at
+from reprise.data.reward_answers import answers_to
 from reprise.data.settings import Settings
 from reprise.errors import CannotTell, OperatorError
 
-__all__ = ["FORMATS", "Probe", "Scored", "Scorer", "probes", "run_scorer"]
-
-# Ways to write a final answer, one for each place where a scorer of verl looks (220e903,
-# verl/utils/reward_score): bare, math_dapo, gsm8k, math_reward, search_r1, geo3k. A row's right
-# answer is the one that scores best, so that no scorer needs to be known here.
-FORMATS: Mapping[str, str] = {
-    "bare": "{}",
-    "answer line": "So we are done.\nAnswer: {}",
-    "####": "So we are done.\n#### {}",
-    "boxed": "So it is $\\boxed{{{}}}$.",
-    "<answer>": "<think>Let us see.</think>\n<answer>{}</answer>",
-    "think and boxed": "<think>Let us see.</think>\nIt is $\\boxed{{{}}}$.",
-}
+__all__ = ["Probe", "Scored", "Scorer", "groups", "probes", "run_scorer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +37,7 @@ class Probe:
 
     def answers(self) -> dict[str, str]:
         """Right and wrong answers in every format, and the empty answer."""
-        right, wrong = _texts(self.ground_truth)
-        made = {"empty": ""}
-        for name, template in FORMATS.items():
-            made[f"right {name}"] = template.format(right)
-            made[f"wrong {name}"] = template.format(wrong)
-        return made
-
-
-def _texts(truth: object) -> tuple[str, str]:
-    """A right and a wrong answer for a ground truth (search rows hold their targets in a dict)."""
-    if isinstance(truth, Mapping):
-        truth = truth.get("target")
-    if isinstance(truth, list | tuple) and truth:
-        truth = truth[0]
-    text = str(truth)
-    try:
-        return text, str(int(text) + 1)
-    except ValueError:
-        return text, "-987654321"
+        return answers_to(self.ground_truth)
 
 
 @dataclass(slots=True)
@@ -78,10 +49,20 @@ class Scored:
     errors: dict[str, str] = field(default_factory=dict)
     ms: dict[str, float] = field(default_factory=dict)
 
+    def formats(self) -> list[str]:
+        """The formats in which the right answer has a score that is a finite number."""
+        labels = [name for name in self.scores if name.startswith("right ")]
+        return [name[6:] for name in labels if math.isfinite(self.scores[name])]
+
     def best(self) -> str | None:
         """The format in which the right answer scores highest; None when none has a score."""
-        known = [n for n in FORMATS if math.isfinite(self.scores.get(f"right {n}", math.nan))]
-        return max(known, key=lambda name: self.scores[f"right {name}"], default=None)
+        return max(self.formats(), key=lambda name: self.scores[f"right {name}"], default=None)
+
+    def missing(self) -> str | None:
+        """What a scorer that could not be run needs: the error of its import, else None."""
+        marks = ("ModuleNotFoundError: ", "ImportError: ")
+        told = [text for text in self.errors.values() if text.startswith(marks)]
+        return told[0].partition(": ")[2] if told else None
 
 
 def probes(items: Sequence[Checked], settings: Settings, limit: int) -> list[Probe]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
-from reprise.data.reward import FORMATS, Scored, groups
+from reprise.data.reward import Scored, groups
 from reprise.data.scan import RowList
 from reprise.data.settings import Settings
 from reprise.findings import Report
 
 __all__ = ["judge_reward"]
 
+_NO_MODULE = re.compile(r"No module named '([^']+)'")
 # A scorer may take this share of a step without being told.
 _SHARE = 0.1
 # One call beyond this many milliseconds is told when nothing is known of the step.
@@ -26,13 +28,33 @@ def judge_reward(
 ) -> None:
     """Judge each data_source apart. `step_seconds` is how long a training step takes."""
     report.data["reward"] = []
-    for source, items in groups(scored):
+    for source, tried in groups(scored):
+        items = _run(report, source, tried)
+        if not items:
+            continue
         _judge_errors(report, source, items)
         _judge_scores(report, source, items)
         _judge_speed(report, source, items, settings, step_seconds)
         report.data["reward"].append(_facts(source, items))
-    for rule in ("reward-error", "reward-equal", "reward-empty", "reward-speed"):
+    for rule in ("reward-run", "reward-error", "reward-equal", "reward-empty", "reward-speed"):
         report.settle(rule)
+
+
+def _run(report: Report, source: str, tried: Sequence[Scored]) -> list[Scored]:
+    """Those that were scored at all; an import that fails says nothing of the rows."""
+    lacking = [(text, item) for item in tried if (text := item.missing())]
+    for text, item in list({text: (text, item) for text, item in reversed(lacking)}.values()):
+        named = _NO_MODULE.fullmatch(text)
+        missing = f"missing {named[1]}" if named else text
+        fix = f"install {named[1]}" if named else "repair it"
+        report.unknown(
+            "reward-run",
+            _where([item]),
+            f"{source!r}: its scorer could not be run: {missing}",
+            f"{fix} in the interpreter that scores (--python) and in the image of the job, "
+            "which needs it as well",
+        )
+    return [item for item in tried if item.missing() is None]
 
 
 def _where(items: Sequence[Scored]) -> str:
@@ -66,17 +88,18 @@ def _judge_errors(report: Report, source: str, items: Sequence[Scored]) -> None:
 
 def _judge_scores(report: Report, source: str, items: Sequence[Scored]) -> None:
     """A right answer must be worth more than a wrong one and than nothing."""
-    equal, empty = [], []
+    equal, empty, unsure = [], [], []
     for item in items:
         best = item.best()
         if best is None:
+            unsure += [] if item.errors else [item]
             continue
         right = item.scores[f"right {best}"]
         if right <= item.scores.get(f"wrong {best}", -math.inf):
             equal.append(item)
         elif right <= item.scores.get("empty", -math.inf):
             empty.append(item)
-    tried = ", ".join(FORMATS)
+    tried = ", ".join(dict.fromkeys(name for item in items for name in item.formats()))
     if equal:
         truth = str(equal[0].probe.ground_truth)[:60]
         report.failed(
@@ -92,6 +115,13 @@ def _judge_scores(report: Report, source: str, items: Sequence[Scored]) -> None:
             _where(empty),
             f"{source!r}: an empty answer scores as much as a right one: {_rows(empty)}",
             "make the scorer give its lowest score to an empty answer",
+        )
+    if unsure:
+        report.unknown(
+            "reward-equal",
+            _where(unsure),
+            f"{source!r}: no right answer can be made from the ground truth: {_rows(unsure)}",
+            "try the scorer with answers of your own",
         )
     taken = _formats(items)
     if taken and not equal:
@@ -112,7 +142,7 @@ def _formats(items: Sequence[Scored]) -> Counter[str]:
         if best is None:
             continue
         top = item.scores[f"right {best}"]
-        taken.update(name for name in FORMATS if item.scores.get(f"right {name}") == top)
+        taken.update(name for name in item.formats() if item.scores[f"right {name}"] == top)
     return taken
 
 

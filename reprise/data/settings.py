@@ -27,6 +27,8 @@ _KEYS = {
     "custom_reward": "reward.custom_reward_function.path",
     "reward_name": "reward.custom_reward_function.name",
     "reward_workers": "reward.num_workers",
+    "sandbox_url": "reward.sandbox_fusion.url",
+    "sandbox_memory": "reward.sandbox_fusion.memory_limit_mb",
     "samples": "actor_rollout_ref.rollout.n",
     "val_samples": "actor_rollout_ref.rollout.val_kwargs.n",
     "epochs": "trainer.total_epochs",
@@ -35,7 +37,10 @@ _KEYS = {
     "test_freq": "trainer.test_freq",
 }
 _KWARGS = "reward.custom_reward_function.reward_kwargs."
-_LEGACY = {"custom_reward_function.path": "custom_reward"}
+_LEGACY = {
+    "custom_reward_function.path": "custom_reward",
+    "sandbox_fusion.url": "sandbox_url",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class Settings:
     reward_name: str = "compute_score"
     reward_kwargs: Mapping[str, Any] = field(default_factory=dict)
     reward_workers: int | None = None
+    sandbox_url: str | None = None
+    sandbox_memory: int | None = None
     samples: int | None = None
     val_samples: int | None = None
     epochs: int | None = None
@@ -78,7 +85,7 @@ class Settings:
         chosen: dict[str, Any] = {"reward_kwargs": kwargs}
         for key, value in values.items():
             name = known.get(key)
-            if name is None or value is None or (name == "custom_reward" and name in chosen):
+            if name is None or value is None or (key in _LEGACY and name in chosen):
                 continue
             chosen[name] = _cast(key, value, kinds[name])
         return cls(**chosen)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +13,16 @@ import pytest
 
 from reprise.data.check import Checked, Inputs, check_files
 from reprise.data.reward import Scorer, probes, run_scorer
+from reprise.data.reward_answers import answers_to
+from reprise.data.reward_answers import tests_of as program_tests
 from reprise.data.reward_judge import judge_reward
 from reprise.data.router import find_router
+from reprise.data.sandbox import with_sandbox
 from reprise.data.settings import Settings
 from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Finding, Report, Severity, Verdict
 
+from .code_sandbox import serving
 from .inputs import row, verl_tree, write_parquet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +44,9 @@ def scored(
 ) -> Report:
     chosen = settings or Settings()
     report = Report("data check")
-    _, answers = run_scorer(scorer, probes(items, chosen, 100))
+    wanted, arguments = with_sandbox(report, probes(items, chosen, 100), chosen)
+    scorer = scorer if scorer.kwargs else replace(scorer, kwargs=arguments)
+    _, answers = run_scorer(scorer, wanted)
     judge_reward(report, answers, chosen, seconds)
     return report
 
@@ -144,6 +153,73 @@ def test_scorers_that_hang_end_or_cannot_be_loaded(tmp_path: Path, router: Any) 
         scored(items, Scorer(Path(sys.executable), tmp_path))
 
 
+def test_a_scorer_that_lacks_a_package_is_unknown(tmp_path: Path, router: Any) -> None:
+    """Whatever the import misses, the rows are not at fault."""
+    body = "import mathruler_of_nowhere" + "\nreturn 1.0"
+    report = scored(checked(tmp_path, router, ROWS), custom(tmp_path, body))
+    assert report.verdict is Verdict.UNKNOWN
+    (finding,) = report.findings
+    assert finding.rule == "reward-run"
+    assert "could not be run: missing mathruler_of_nowhere" in finding.message
+    assert "install mathruler_of_nowhere" in finding.fix
+
+
+def test_some_sources_lack_a_package_and_others_are_judged(tmp_path: Path, router: Any) -> None:
+    rows = [row("a", "1", source="aime_x"), row("b", "2", source="math_dapo")]
+    body = f"if data_source == 'aime_x':\n    from json import no_such_name\n{EXACT}"
+    report = scored(checked(tmp_path, router, rows), custom(tmp_path, body))
+    assert report.verdict is Verdict.UNKNOWN
+    (finding,) = found(report, "reward-run")
+    assert "cannot import name 'no_such_name'" in finding.message
+    assert [item["data_source"] for item in report.data["reward"]] == ["math_dapo"]
+
+
+STDIN = {"inputs": ["1 2\n", "3 4\n5"], "outputs": ["3\n", "12\nok 'quoted'"]}
+LISTS = {"inputs": [["1 2"], ["3 4", "5"]], "outputs": [["3"], ["12", "ok 'quoted'"]]}
+CALL = {"fn_name": "joined", "inputs": ["1\n2", '"a"\n"b"'], "outputs": ["3", '"ab"']}
+
+
+@pytest.mark.parametrize("tests", [STDIN, LISTS])
+def test_programs_that_pass_and_fail_their_tests(tests: dict[str, Any]) -> None:
+    answers = answers_to(json.dumps(tests))
+    assert set(answers) == {"empty", "right bare", "wrong bare", "right code block",
+                            "wrong code block"}  # fmt: skip
+    for given, wanted in (("1 2\n", "3\n"), ("3 4\n5", "12\nok 'quoted'")):
+        for label, same in (("right bare", True), ("wrong bare", False)):
+            command = [sys.executable, "-c", answers[label]]
+            said = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+            assert (said.stdout.strip() == wanted.strip()) is same
+
+
+def test_functions_that_pass_their_tests() -> None:
+    names: dict[str, Any] = {}
+    exec(answers_to(CALL)["right bare"], names)
+    assert names["joined"](1, 2) == 3 and names["joined"]("a", "b") == "ab"
+    for no_tests in ("{1}", "34", {"target": ["x"]}, {"inputs": ["1"], "outputs": []}, "{", None):
+        assert program_tests(no_tests) is None
+
+
+def test_assertions_are_told_as_unknown(tmp_path: Path, router: Any) -> None:
+    rows = [row("q", {"assert_case": ["assert f(1) == 2"]}, source="codecontests")]
+    report = scored(checked(tmp_path, router, rows), custom(tmp_path, "return 0.0"))
+    assert report.verdict is Verdict.UNKNOWN
+    assert "no right answer can be made" in found(report, "reward-equal")[0].message
+
+
+def test_a_sandbox_that_does_not_answer(tmp_path: Path, router: Any) -> None:
+    rows = [row("a", json.dumps(STDIN), source="apps"), row("b", "2")]
+    settings = Settings(sandbox_url="http://127.0.0.1:1/run_code")
+    report = Report("data check")
+    wanted = probes(checked(tmp_path, router, rows), settings, 10)
+    kept, arguments = with_sandbox(report, wanted, settings)
+    assert [probe.row for probe in kept] == [2] and arguments == {}
+    assert report.verdict is Verdict.UNKNOWN
+    (finding,) = report.findings
+    assert (finding.rule, finding.where) == ("reward-sandbox", "http://127.0.0.1:1/run_code")
+    own = replace(settings, custom_reward="reward.py")
+    assert len(with_sandbox(Report("x"), wanted, own)[0]) == 2
+
+
 def test_the_rehearsals_own_scorer_and_rows(tmp_path: Path, router: Any) -> None:
     rows = [row("12+3=", "15", source="reprise/arithmetic")]
     scorer = Scorer(Path(sys.executable), None, ROOT / "recipes" / "rehearsal" / "reward.py")
@@ -167,3 +243,33 @@ def test_verls_own_scorers(tmp_path: Path, router: Any) -> None:
     assert "boxed" in formats["lighteval/MATH"]
     errors = [item.message for item in report.errors()]
     assert len(errors) == 1 and "'Math_DAPO'" in errors[0] and "NotImplementedError" in errors[0]
+
+
+@pytest.mark.rehearsal
+def test_verls_scorers_that_need_more_than_verl(tmp_path: Path, router: Any) -> None:
+    """prime_math and prime_code run in the rehearsal's environment; geo3k lacks a package."""
+    rows = [
+        row("a", "34", source="numina_cn_k12"),
+        row("b", json.dumps(STDIN), source="codecontests"),
+        row("c", json.dumps(CALL), source="taco"),
+        row("d", "7", source="hiyouga/geometry3k"),
+    ]
+    report = scored(checked(tmp_path, router, rows), Scorer(PYTHON, None))
+    assert report.verdict is Verdict.UNKNOWN
+    formats = {item["data_source"]: set(item["formats"]) for item in report.data["reward"]}
+    assert "boxed" in formats.pop("numina_cn_k12")
+    assert formats == {key: {"bare", "code block"} for key in ("codecontests", "taco")}
+    (finding,) = found(report, "reward-run")
+    assert "'hiyouga/geometry3k'" in finding.message and "missing mathruler" in finding.message
+
+
+@pytest.mark.rehearsal
+def test_verls_scorer_with_a_sandbox(tmp_path: Path, router: Any) -> None:
+    rows = [row("a", json.dumps(STDIN), source="apps"), row("b", json.dumps(CALL), source="taco")]
+    items = checked(tmp_path, router, rows)
+    with serving() as (url, ran):
+        report = scored(items, Scorer(PYTHON, None), Settings(sandbox_url=url))
+    assert report.verdict is Verdict.OK, report.findings
+    assert len(ran) == 8, "two tests each for two programs of two rows"
+    formats = {item["data_source"]: set(item["formats"]) for item in report.data["reward"]}
+    assert formats == {key: {"code block"} for key in ("apps", "taco")}
