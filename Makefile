@@ -4,7 +4,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-VARIABLES := PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP
+VARIABLES := PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -127,7 +127,16 @@ demo-cluster: ## Four containers as a cluster: doctor, Ray, a job on all, down [
 		scripts/demo_cluster.sh "$$image" $${KEEP:+--keep}
 
 ##@ Run
-.PHONY: reproduce baseline
+.PHONY: train reproduce baseline
+train: ## Check, submit, stay with it [MODEL=rehearsal] [HOSTFILE=file | ADDRESS=url] [DRY_RUN=1] [SEED=n] [ALGO=..] | RESUME=run
+	@$(OPERATOR)
+	@if [ -z "$$HOSTFILE$$ADDRESS" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then $(REHEARSAL); fi
+	@if [ -n "$$RESUME" ]; then \
+		$(REPRISE) train --resume "$$RESUME"; \
+	else \
+		$(REPRISE) train $${DRY_RUN:+--dry-run} $${ADDRESS:+--address "$$ADDRESS"} $${SEED:+--seed "$$SEED"} $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-rehearsal}" $${HOSTFILE:+"$$HOSTFILE"}; \
+	fi
+
 reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron] [CONTAINER=1] [RUN=folder]
 	@$(OPERATOR)
 	@if [ -z "$$RUN$$CONTAINER" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then \
