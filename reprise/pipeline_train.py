@@ -15,6 +15,7 @@ from reprise.errors import CannotTell, OperatorError
 from reprise.files import dump_json, write_text
 from reprise.findings import Report, Severity
 from reprise.pipeline_cluster import Selection, examine, select
+from reprise.pipeline_train_attach import ask_nodes, judge_nodes, judge_storage
 from reprise.pipeline_train_checks import Where, forgiven, package_data, preflight
 from reprise.pipeline_train_job import Task, TrainOptions, prepare_task
 from reprise.pipeline_train_place import (
@@ -29,6 +30,7 @@ from reprise.pipeline_train_session import Session, run_session, secret_file, wr
 from reprise.project import Project
 from reprise.run.display import RunDisplay
 from reprise.run.folder import RunFolder
+from reprise.run.jobs import Jobs, read_token
 from reprise.run.processes import alive
 from reprise.run.resume import Resume
 
@@ -192,21 +194,47 @@ def _python(project: Project, place: Place, selection: Selection) -> str:
 def _doctor(
     project: Project, options: TrainOptions, place: Place, selection: Selection, report: Report
 ) -> dict[str, Any] | None:
-    """The doctor's answer, absorbed into `report`; None where there is no host to look at.
-
-    The folder of the runs is looked at with the site's own shared ones.
-    """
-    if not isinstance(place, HostfileCluster):
+    """The doctor's answer, absorbed into `report`; None where there is no host to look at."""
+    if isinstance(place, HostfileCluster):
+        found = _doctor_by_ssh(project, options, selection)
+        rules = {item.rule for item in found.checks}
+        place.ignore = tuple(rule for rule in options.force if rule in rules)
+    elif isinstance(place, Attached) and options.dry_run:
+        report.unknown(
+            "train-doctor",
+            place.address,
+            "a dry run submits nothing, and so the nodes were not asked",
+            "the same command without --dry-run asks them before it submits",
+        )
         return None
+    elif isinstance(place, Attached):
+        found = _doctor_by_ray(project, options, place, selection)
+    else:
+        return None
+    report.absorb(found)
+    return found.to_json()
+
+
+def _doctor_by_ssh(project: Project, options: TrainOptions, selection: Selection) -> Report:
+    """The folder of the runs is looked at with the site's own shared ones."""
     site = selection.site
     if site.paths.checkpoints is None and options.storage is None:
         paths = site.paths.model_copy(update={"checkpoints": str(project.runs)})
         selection = replace(selection, site=site.model_copy(update={"paths": paths}))
-    found, _ = examine(selection, project, active=False)
-    report.absorb(found)
-    rules = {item.rule for item in found.checks}
-    place.ignore = tuple(rule for rule in options.force if rule in rules)
-    return found.to_json()
+    return examine(selection, project, active=False)[0]
+
+
+def _doctor_by_ray(
+    project: Project, options: TrainOptions, place: Attached, selection: Selection
+) -> Report:
+    jobs = Jobs(place.address, read_token(place.token_file))
+    python = _python(project, place, selection)
+    profile, site = selection.profile, selection.site
+    with RunDisplay(options.quiet).phase("doctor, one Ray task a node"):
+        answers = ask_nodes(project, jobs, profile, site, python, options.storage)
+    found = judge_nodes(project, profile, site, answers)
+    judge_storage(found, project, answers, options.storage)
+    return found
 
 
 def _new_folder(

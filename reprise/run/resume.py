@@ -37,7 +37,8 @@ def hydra_value(text: str) -> str:
     """A string as a value of a Hydra override, quoted where its grammar needs it."""
     if _PLAIN.fullmatch(text):
         return text
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    # A backslash counts as one unless a quote follows.
+    escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), text)
     return f"'{escaped}'"
 
 
