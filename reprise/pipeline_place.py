@@ -79,7 +79,7 @@ class Place:
             what = "the rehearsal's environment (torch, vLLM, verl) is not installed"
         else:
             python = project.root / _GPU_ENVIRONMENT / "bin" / "python"
-            fix = "scripts/gpu/env.sh (docs/gpu.md)"
+            fix = "scripts/gpu/env.py (docs/gpu.md)"
             what = "the GPU environment (vLLM, TransformerEngine, Megatron-LM's needs) is not made"
         if not python.exists():
             raise CannotTell("rehearsal-environment", str(python), what, fix)

@@ -75,6 +75,10 @@ def create(
     images: Annotated[
         bool, typer.Option(help="Put in the images too, as the container engine saves them.")
     ] = False,
+    also: Annotated[
+        list[Path] | None,
+        typer.Option(help="Further files or folders of the project (machine gpu)."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a bundle: the project, source trees, wheels, data, and images if asked.
@@ -86,7 +90,7 @@ def create(
         steps = Steps(display)
         size = _bytes(part_size)
         lock = find_project().lock
-        report = create_bundle(lock, file, names or [], kind, size, images, steps)
+        report = create_bundle(lock, file, names or [], kind, size, images, steps, also or ())
         steps.end()
     if not as_json:
         for part in report.data.get("parts", []):

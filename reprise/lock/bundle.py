@@ -17,6 +17,7 @@ from reprise.errors import OperatorError
 from reprise.files import sha256_file
 from reprise.findings import Report
 from reprise.lock.archive import Item, Manifest, Piece, hashed, plan, read_part, write_part
+from reprise.lock.bare import collect_bare
 from reprise.lock.checkout import LOCKED_REF, Standing, inspect
 from reprise.lock.engine import find_engine, inspect_image
 from reprise.lock.git import GitError, git
@@ -57,24 +58,34 @@ def create(
     part_size: int | None = None,
     with_images: bool = False,
     on_step: OnStep = lambda *_: None,
+    also: Sequence[Path] = (),
 ) -> Report:
     """Write the bundle `target` (or its parts) for the named entries, or for all of `machine`.
 
-    The operator's environment and the project itself are always in it. What is fetched or made on
-    the way is kept beside the target until the bundle is complete, so that a repeated command
-    takes up where it stopped; parts that are there already stay. `data`: `bundle` (its identity),
-    `parts` (file, bytes, sha256), `entries`, `left_out`. Raises OperatorError.
+    The project itself is always in it, and the operator's environment but for `gpu`, where the
+    site tree has what `reprise` needs; `also` are further files below the project (gpu alone).
+    What is fetched or made on the way is kept beside the target until the bundle is complete, so
+    that a repeated command takes up where it stopped; parts that are there already stay. `data`:
+    `bundle` (its identity), `parts` (file, bytes, sha256), `entries`, `left_out`. Raises
+    OperatorError.
     """
     lock = read_lock(lock_path)
     full = [resolve_name(lock, name) for name in names]
     chosen = full or [name for name, _ in lock.entries(machine)]
-    chosen += [f"environment.{n}" for n, e in lock.environment.items() if "operator" in e.machines]
+    if machine != "gpu":
+        operators = [n for n, e in lock.environment.items() if "operator" in e.machines]
+        chosen += [f"environment.{name}" for name in operators]
     chosen = list(dict.fromkeys(chosen))
     work = target.with_name(f"{target.name}.work")
     work.mkdir(parents=True, exist_ok=True)
     staging = _Staging(lock_path.parent, work, lock, on_step)
     report = Report("bundle create")
-    entries, left_out = _collect(staging, chosen, with_images, report)
+    if machine == "gpu":
+        staging.files, entries, left_out = collect_bare(
+            staging.root, work, lock, chosen, also, on_step, report
+        )
+    else:
+        entries, left_out = _collect(staging, chosen, with_images, report)
     if report.exit_code == 1:
         return report
     about = {

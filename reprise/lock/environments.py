@@ -25,6 +25,8 @@ def place_environment(
     """
     _same(root, name, environment)
     command = ["sh", str(root / "scripts" / "venv.sh"), name]
+    if environment.trim is not None:
+        command = [str(root / "scripts" / "gpu" / "env.py")]
     variables = dict(os.environ)
     if wheels is not None:
         variables["REPRISE_WHEELS"] = str(wheels)
@@ -34,7 +36,7 @@ def place_environment(
         command, cwd=root, env=variables, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False
     )
     if done.returncode != 0:
-        message = f"scripts/venv.sh {name} ended with exit code {done.returncode}"
+        message = f"{' '.join(command[-2:])} ended with exit code {done.returncode}"
         fix = "do what it said above, then repeat the command: it takes up where it stopped"
         raise OperatorError("environment", f"environment.{name}", message, fix)
 

@@ -220,6 +220,10 @@ class Environment(Entry):
     `sha256` is that of the file, `pins_sha256` that of its pins alone (see requirements.py), which
     does not move with the file's comments and layout; `pins` counts them. `extra` gives the sha256
     of further requirements files that only some machines need and that change no result.
+
+    With `trim` the environment is a site tree (site.py) beside a Python and a torch that the
+    machine itself has: the file says what is left out of it, `provided` what the machine was seen
+    to bring, by distribution.
     """
 
     identity_keys = ("python", "pins_sha256")
@@ -232,6 +236,8 @@ class Environment(Entry):
     pins_sha256: Sha256 | None = None
     pins: Count | None = None
     extra: dict[RelativePath, Sha256] = Field(default_factory=dict)
+    trim: RelativePath | None = None
+    provided: dict[str, str] = Field(default_factory=dict)
 
 
 class Contradiction(Base):

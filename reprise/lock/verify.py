@@ -202,7 +202,7 @@ def _environment(name: str, environment: Environment, site: Site) -> Row:
         fix = f"if the change is meant: `reprise lock update {name}`"
         return Row(name, "drift", environment.pins_sha256, found, str(file), fix)
     python = site.root / environment.folder / "bin" / "python"
-    fix = f"scripts/venv.sh {name.partition('.')[2]}"
+    fix = "scripts/gpu/env.py" if environment.trim else f"scripts/venv.sh {name.partition('.')[2]}"
     if not python.exists():
         return Row(name, "missing", message=f"{python} is not there", fix=fix)
     installed = site.installed(python)
