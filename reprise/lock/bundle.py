@@ -19,8 +19,8 @@ from reprise.findings import Report
 from reprise.lock.archive import Item, Manifest, Piece, hashed, plan, read_part, write_part
 from reprise.lock.bare import collect_bare
 from reprise.lock.checkout import LOCKED_REF, Standing, inspect
-from reprise.lock.engine import find_engine, inspect_image
 from reprise.lock.git import GitError, git
+from reprise.lock.image_carry import archive_images
 from reprise.lock.model import Data, Environment, Image, Lock, Machine, Package, Tree
 from reprise.lock.read import machine_hash, read_lock, resolve_name
 from reprise.lock.requirements import Pin, read_pins
@@ -246,26 +246,11 @@ def _data(staging: _Staging, name: str, data: Data) -> None:
 
 
 def _image(staging: _Staging, name: str, image: Image) -> None:
-    """The image as the container engine archives it, by digest, with the tag it is wanted by."""
-    engine = find_engine()
-    reference = f"{image.repository}@{image.digest}"
-    if image.digest is None or inspect_image(reference, engine) is None:
-        message = f"the engine does not hold {reference}" if image.digest else "has no digest"
-        fix = f"pull {reference}" if image.digest else "`make image-lock`"
-        raise OperatorError("bundle-image", f"image.{name}", message, fix)
+    """The image, and the one that was built here on top of it, as the engine archives them."""
     target = staging.folder / f"image-{name}.tar"
     if not target.exists():
         staging.on_step(f"{name}: saving", 0, None)
-        half = target.with_suffix(".half")
-        tagged = f"{image.repository}:{image.want}"
-        subprocess.run([engine, "tag", reference, tagged], check=True, capture_output=True)
-        done = subprocess.run(
-            [engine, "save", "-o", str(half), tagged], capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            message = (done.stderr.strip().splitlines() or ["the engine failed"])[-1]
-            raise OperatorError("bundle-image", f"image.{name}", message, "read its message")
-        half.rename(target)
+        archive_images(staging.lock, name, image, target)
     staging.files[f"images/{name}.tar"] = target
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from reprise.errors import OperatorError
@@ -10,10 +11,10 @@ from reprise.files import sha256_file, write_text
 from reprise.findings import Report
 from reprise.lock.engine import HeldImage, find_engine, held_with_label, inspect_image
 from reprise.lock.image_files import Kind
-from reprise.lock.model import Lock, Machine
+from reprise.lock.model import Image, Lock, Machine
 from reprise.lock.read import machine_hash
 
-__all__ = ["built_for", "load_image", "newest", "save_image"]
+__all__ = ["archive_images", "built_for", "load_image", "newest", "save_image"]
 
 
 def built_for(engine: str, lock: Lock, machine: Machine) -> HeldImage | None:
@@ -35,6 +36,38 @@ def newest(engine: str, lock: Lock, kind: Kind) -> str:
     return held.tags[0]
 
 
+def archive_images(lock: Lock, name: str, image: Image, target: Path) -> None:
+    """Archive the locked image, under the tag it is wanted by, and what was built here on it.
+
+    Layers that both have are in the archive once. Raises OperatorError when neither is held.
+    """
+    engine = find_engine()
+    reference = f"{image.repository}@{image.digest}"
+    chosen: list[str] = []
+    if image.digest is not None and inspect_image(reference, engine) is not None:
+        chosen.append(f"{image.repository}:{image.want}")
+        _engine([engine, "tag", reference, chosen[0]], reference)
+    for machine in image.machines:
+        if (built := built_for(engine, lock, machine)) is not None:
+            chosen.append(built.tags[0])
+    if not chosen:
+        message = f"the engine does not hold {reference}" if image.digest else "has no digest"
+        fix = f"pull {reference}" if image.digest else "`make image-lock`"
+        raise OperatorError("bundle-image", f"image.{name}", message, fix)
+    _saved(engine, chosen, target, f"image.{name}")
+
+
+def _saved(engine: str, images: Sequence[str], target: Path, where: str) -> None:
+    """Let the engine write `images` to `target`, whole or not at all."""
+    half = target.with_name(f".{target.name}.part")
+    half.unlink(missing_ok=True)
+    try:
+        _engine([engine, "save", "--output", str(half), *images], where)
+        half.rename(target)
+    finally:
+        half.unlink(missing_ok=True)
+
+
 def save_image(image: str, target: Path) -> Report:
     """Write `image` as the engine archives it to `target`, and its SHA-256 beside it.
 
@@ -48,14 +81,8 @@ def save_image(image: str, target: Path) -> Report:
         raise OperatorError("image-held", image, "the engine does not hold it", fix)
     if target.exists():
         raise OperatorError("image-file", str(target), "is there already", "name another file")
-    half = target.with_name(f".{target.name}.part")
-    half.unlink(missing_ok=True)
-    try:
-        _engine([engine, "save", "--output", str(half), image], image)
-        digest = sha256_file(half)
-        half.rename(target)
-    finally:
-        half.unlink(missing_ok=True)
+    _saved(engine, [image], target, image)
+    digest = sha256_file(target)
     write_text(_side(target), f"{digest}  {target.name}\n")
     report = Report("image save")
     report.passed("image-save")

@@ -9,6 +9,7 @@ from reprise.errors import OperatorError
 from reprise.findings import Report
 from reprise.lock.contradict import Conflict, compare, in_installed, in_tree
 from reprise.lock.model import Lock, Machine
+from reprise.lock.provenance import verify_provenance
 from reprise.lock.read import machine_hash, read_lock, resolve_name
 from reprise.lock.remote import check_remote
 from reprise.lock.rows import Row, Site
@@ -35,7 +36,8 @@ def verify(
     """Verify the named entries, or all that count for `machine`, on this machine.
 
     Without names, the requirements that checkouts and environments declare are compared with the
-    lock as well, and what Ray would pack is checked where jobs are packed. `plain_ray` looks at
+    lock as well, an image that this runs in with what it says of itself, and what Ray would pack
+    is checked where jobs are packed. `plain_ray` looks at
     the package as `ray job submit` makes it, by every .gitignore. With `remote` (mirrors, or
     none) servers are asked whether the tags still lead to what is locked.
     `data`: `machine`, `sha256` (its hash), `rows` (one an entry). Raises OperatorError.
@@ -48,6 +50,8 @@ def verify(
     report, rows = verify_entries(lock, full, site)
     if not names:
         _contradictions(report, lock, machine, rows, site)
+        if site.provenance.is_file():
+            rows.append(verify_provenance(report, lock, site))
     if RUNTIME_ENV in names or (not names and machine in _PACKED):
         _runtime_env(report, lock, machine, site.root, plain_ray)
     if remote is not None:
