@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from reprise.cluster.hostfile import Host
 from reprise.cluster.site import Site as ClusterSite
@@ -19,20 +15,17 @@ from reprise.lock.reality import RUNTIME_ENV, verify
 from reprise.lock.rows import Site
 from reprise.lock.shipped import LIMIT, Package, check_size
 from reprise.pipeline_data import data_dir
+from reprise.pipeline_recipe import check_recipe
+from reprise.pipeline_train_disk import check_disk, check_storage
 from reprise.pipeline_train_job import Task
 from reprise.pipeline_train_place import Need
 from reprise.project import Project
-from reprise.recipe.check import check
-from reprise.recipe.memory import checkpoint_bytes
 from reprise.recipe.plan import setup_of
-from reprise.recipe.rules.base import Undecided
 from reprise.run.folder import RunFolder, recent_runs
 from reprise.run.jobs import ENDED, open_jobs
 
 __all__ = ["Where", "forgiven", "package_data", "preflight"]
 
-_GIB = 2**30
-_LEAST_FREE = 1 * _GIB
 _PACKED: tuple[Machine, ...] = ("h20", "musa")
 _LAUNCHER = ("REPRISE_RUN_DIR", "REPRISE_RUN_ID")
 
@@ -54,16 +47,16 @@ def preflight(project: Project, task: Task, where: Where, package: Package) -> R
     What the machines themselves say (the doctor) is not in it.
     """
     report = Report("train")
-    made = check(task.loaded.composition, task.loaded.known, task.loaded.model, project.recipes)
-    report.absorb(made)
+    report.absorb(check_recipe(project, task.loaded))
     lock = read_lock(project.lock)
     _inputs(report, task)
     _lock(report, project, lock, where)
     check_size(report, package, "runtime_env.yaml")
     _images(report, lock, where)
     _hosts(report, task, where)
-    _storage(report, project)
-    _disk(report, project, task, where)
+    check_storage(report, project.runs, where.site if where.kind == "hostfile" else None)
+    elsewhere = where.site.paths.checkpoints is not None and where.kind != "private"
+    check_disk(report, project.runs, task, elsewhere)
     _checkpoints(report, task)
     _twice(report, project, task, where)
     return report
@@ -184,60 +177,6 @@ def _hosts(report: Report, task: Task, where: Where) -> None:
 def need_of(task: Task) -> Need:
     """The nodes and the GPUs of each that the trainer's pool takes."""
     return Need(task.nodes, setup_of(task.loaded).gpus_per_node)
-
-
-def _storage(report: Report, project: Project) -> None:
-    rule = "train-storage"
-    try:
-        project.runs.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=project.runs, prefix=".write-test-") as file:
-            file.write(b"x" * 4096)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        report.failed(
-            rule,
-            str(project.runs),
-            f"run folders cannot be written: {error.strerror or error}",
-            "RUNS_DIR=FOLDER names another folder, on storage that the nodes share",
-        )
-    report.settle(rule)
-
-
-def _disk(report: Report, project: Project, task: Task, where: Where) -> None:
-    rule = "train-disk"
-    folder = _existing(project.runs)
-    free = shutil.disk_usage(folder).free
-    try:
-        size = int(checkpoint_bytes(setup_of(task.loaded)).total) if task.save_freq > 0 else 0
-    except Undecided:
-        size = 0
-    if where.site.paths.checkpoints is not None and where.kind != "private":
-        size = 0  # they lie elsewhere: the doctor looks at that folder on the nodes
-    need = size + _LEAST_FREE
-    if free < need:
-        report.failed(
-            rule,
-            str(project.runs),
-            f"{free / _GIB:.1f} GiB are free; a checkpoint and the logs take {need / _GIB:.1f} GiB",
-            "make room, or name another folder: RUNS_DIR=FOLDER",
-        )
-    elif free < 2 * size + _LEAST_FREE:
-        report.warn(
-            rule,
-            str(project.runs),
-            f"{free / _GIB:.1f} GiB are free: one checkpoint fits ({size / _GIB:.1f} GiB), two do "
-            "not, and the last one stays until the next one is whole",
-            "make room, or name another folder: RUNS_DIR=FOLDER",
-        )
-    report.settle(rule)
-
-
-def _existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that is there."""
-    while not path.exists():
-        path = path.parent
-    return path
 
 
 def _checkpoints(report: Report, task: Task) -> None:
