@@ -9,7 +9,8 @@ B: `python -m verl.trainer.main_ppo` typed by hand with the same overrides and v
 
 After start-up, two figures are compared: what lies outside the steps (from the last step's record
 to the end), as seconds, and the median step, as verl itself times it. Their sum over a run is the
-overhead. A single wall time would drown 2 % in the machine's own drift.
+overhead. A machine whose speed drifts by more than 2 % shows nothing by wall times; the processor
+seconds a step, and the share of them in processes that only the chain has, drift less.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ from reprise.project import Project, find_project
 from reprise.run.attempt import read_steps
 from reprise.run.processes import MARK, marked, stop_all
 
+OVERHEAD = ("reprise reproduce", "dashboard", "JobSupervisor", "ray start", "ray.util.client")
+"""In the command lines of processes that only the chain starts."""
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -48,6 +52,7 @@ class Measurement:
     end: float
     step_seconds: list[float]
     judging: float
+    cpu_seconds: dict[str, float]
     peak_memory: int
     processes: int
     events: list[dict[str, Any]]
@@ -56,6 +61,11 @@ class Measurement:
     def per_step(self) -> float:
         """Median of verl's own step times but the first, which warms up."""
         return statistics.median(self.step_seconds[1:])
+
+    @property
+    def cpu_per_step(self) -> float:
+        """Processor seconds of all processes of the run from the first step to the last, a step."""
+        return sum(self.cpu_seconds.values()) / (len(self.step_seconds) - 1)
 
     @property
     def tail(self) -> float:
@@ -72,14 +82,18 @@ def measure(arm: str, command: list[str], environment: dict[str, str], find: Any
     first = last = 0.0
     steps = peak = most = 0
     sampled = 0.0
+    begin: dict[int, tuple[str, float]] = {}
+    latest = begin
     while process.poll() is None:
         now = time.monotonic() - begun
         path = find()
         count = _training_steps(path) if path else 0
         if count and not first:
             first = now
+            begin = latest = _cpu(process.pid, environment[MARK])
         if count > steps:
             steps, last = count, now
+            latest = _cpu(process.pid, environment[MARK])
         if now - sampled > 15:
             sampled = now
             memory, number = _memory(environment[MARK])
@@ -89,7 +103,22 @@ def measure(arm: str, command: list[str], environment: dict[str, str], find: Any
     if not first:
         raise SystemExit(f"{arm}: no training step; command: {command}")
     seconds = [step.seconds for step in read_steps(find()) if step.seconds is not None]
-    return Measurement(arm, first, last, end, seconds, 0.0, peak, most, [])
+    spent: dict[str, float] = {}
+    for pid, (name, cpu) in latest.items():
+        spent[name] = spent.get(name, 0.0) + cpu - begin.get(pid, (name, 0.0))[1]
+    return Measurement(arm, first, last, end, seconds, 0.0, spent, peak, most, [])
+
+
+def _cpu(command: int, mark: str) -> dict[int, tuple[str, float]]:
+    """Name and processor seconds so far of the command and of each process of the run."""
+    found = {}
+    for process in [psutil.Process(command), *marked(mark)]:
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            name = next((name for name in OVERHEAD if name in " ".join(words)), "training")
+            used = process.cpu_times()
+            found[process.pid] = (name, used.user + used.system)
+    return found
 
 
 def _training_steps(path: Path) -> int:
@@ -184,10 +213,15 @@ def summary(results: list[Measurement]) -> dict[str, Any]:
         "after_start_ratio": (steps * per_step[0] + tail[0]) / (steps * per_step[1] + tail[1]),
         "start_up_overhead_s": [a.first_step - b.first_step for a, b in pairs],
         "per_step_ratio": [a.per_step / b.per_step for a, b in pairs],
+        "cpu_per_step_ratio": [a.cpu_per_step / b.cpu_per_step for a, b in pairs],
+        "chain_only_cpu_share": [
+            1 - item.cpu_seconds["training"] / sum(item.cpu_seconds.values()) for item in chain
+        ],
         "tail_overhead_s": [a.tail - b.tail for a, b in pairs],
         "median": {
             arm: {
                 "first_step_s": statistics.median(item.first_step for item in items),
+                "cpu_per_step_s": statistics.median(item.cpu_per_step for item in items),
                 "per_step_s": statistics.median(item.per_step for item in items),
                 "tail_s": statistics.median(item.tail for item in items),
                 "judging_s": statistics.median(item.judging for item in items),
