@@ -73,9 +73,9 @@ model: ## A locked model's weights, each file checked: MODEL=hy3 FOLDER=dir [MIR
 	@$(OPERATOR)
 	@$(REPRISE) model fetch $${MIRROR:+--mirror "$$MIRROR"} $${FROM:+--from "$$FROM"} -- "$${MODEL:-hy3}" "$${FOLDER:?name the folder: FOLDER=...}"
 
-model-check: ## Index, every shard's header and the config of a weights folder: FOLDER=dir
+model-check: ## Index, every shard's header and the config of weights: FOLDER=dir [MODEL=hy3] [HOSTFILE=file]
 	@$(OPERATOR)
-	@$(REPRISE) model check -- "$${FOLDER:?name the folder: FOLDER=...}"
+	@$(REPRISE) model check $${MODEL:+--lock "$$MODEL"} $${HOSTFILE:+--hostfile "$$HOSTFILE"} -- "$${FOLDER:?name the folder: FOLDER=...}"
 
 ##@ Cluster
 .PHONY: hosts doctor cluster-up cluster-status cluster-down

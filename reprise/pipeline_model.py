@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from reprise.cluster.answer import Answer, Outcome
+from reprise.cluster.hostfile import Host, named_hosts, read_hostfile
+from reprise.cluster.site import load_site
+from reprise.cluster.ssh import Ssh
+from reprise.cluster.unreached import why
 from reprise.data.hub import Hub
-from reprise.data.model_check import HERE, Inspection, inspect_here, inspect_hosts, judge
+from reprise.data.model_check import (
+    HERE,
+    Inspection,
+    Unseen,
+    inspect_here,
+    inspection_of,
+    inspection_script,
+    judge,
+)
 from reprise.data.model_fetch import ModelWanted, copy_model, fetch_model, list_files
 from reprise.data.modelscope import ModelScope
 from reprise.data.verified import Verified
@@ -16,12 +30,15 @@ from reprise.errors import OperatorError
 from reprise.findings import Report
 from reprise.lock.model import Model
 from reprise.lock.read import read_lock
+from reprise.progress import task
 from reprise.project import Project
 
-__all__ = ["ModelRequest", "Origin", "check_model", "fetch_locked_model"]
+__all__ = ["ModelRequest", "Origin", "Where", "check_model", "fetch_locked_model"]
 
 Origin = Literal["hub", "modelscope"]
 Progress = Callable[[str, int, int | None], None]
+_SECONDS = 900.0
+"""How long one host may take: headers and sizes of some hundred shards on slow storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +108,34 @@ def _ticker(
     return None if progress is None else lambda count: progress(f"fetch {name}", count, total)
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """On which hosts to look: those of a hostfile, or named ones; neither means here.
+
+    `ssh_config` takes the place of the site file's.
+    """
+
+    hostfile: Path | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    ssh_config: Path | None = None
+
+
 def check_model(
-    project: Project,
-    folder: Path,
-    name: str | None = None,
-    hosts: Sequence[str] = (),
-    ssh_config: Path | None = None,
+    project: Project, folder: Path, name: str | None = None, where: Where | None = None
 ) -> Report:
-    """`reprise model check`: a folder here or on hosts, against lock entry `name` if given."""
+    """`reprise model check`: a folder here or on hosts, against lock entry `name` if given.
+
+    Nothing is contacted when the hostfile or a name is wrong. A host that cannot be looked at
+    leaves its folder unknown and hides no other's findings.
+    """
     report = Report("model check")
     wanted = _wanted(project, name) if name else None
-    found: dict[str, Inspection] = (
-        inspect_hosts(hosts, folder, ssh_config) if hosts else {HERE: inspect_here(folder)}
-    )
+    hosts = _hosts(report, where or Where())
+    if hosts is None:
+        return report
+    found = _on_hosts(hosts, folder, where) if hosts and where else {HERE: inspect_here(folder)}
     judge(
         report,
         found,
@@ -112,3 +144,49 @@ def check_model(
         wanted.index_sha256 if wanted else None,
     )
     return report
+
+
+def _hosts(report: Report, where: Where) -> Sequence[Host] | None:
+    """The hosts to look at, none for this machine; None when the report says what is wrong."""
+    if where.hostfile is not None and where.named:
+        message = "expected --hostfile or --host, found both"
+        raise OperatorError("hosts-select", str(where.hostfile), message, "leave one out")
+    if where.hostfile is None:
+        read, chosen = named_hosts(where.named)
+    else:
+        read, hostfile = read_hostfile(where.hostfile, where.include, where.exclude)
+        chosen = hostfile.hosts if hostfile is not None else ()
+    if where.hostfile is not None or where.named:
+        report.absorb(read)
+    return None if list(report.errors()) else chosen
+
+
+def _on_hosts(hosts: Sequence[Host], folder: Path, where: Where) -> dict[str, Inspection]:
+    settings = load_site().ssh
+    if where.ssh_config is not None:
+        settings = settings.model_copy(update={"config": str(where.ssh_config)})
+    script = inspection_script(folder)
+    with Ssh(settings) as ssh, task("model check", len(hosts), "hosts") as shown:
+        answers = ssh.run(
+            [(host, script) for host in hosts],
+            _SECONDS,
+            lambda answer: shown.advance(1, answer.host),
+        )
+    return {
+        _label(host): _inspection(host, answer, folder)
+        for host, answer in zip(hosts, answers, strict=True)
+    }
+
+
+def _label(host: Host) -> str:
+    """The host in findings; the port tells two of one name apart."""
+    return f"{host.name}:{host.port}" if host.port else host.name
+
+
+def _inspection(host: Host, answer: Answer, folder: Path) -> Inspection:
+    if answer.ok:
+        look = f"ssh {host.name} ls {shlex.quote(str(folder))}"
+        return inspection_of(answer.output, answer.said, look)
+    if answer.outcome is Outcome.NOT_FOUND and answer.reached:
+        return Unseen("python3 is not there", "install python3 (3.9 or later) on this host")
+    return Unseen(*why(host, answer))

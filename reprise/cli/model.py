@@ -9,7 +9,13 @@ import typer
 
 from reprise.cli.bars import showing
 from reprise.cli.render import JsonFlag, finish, guard
-from reprise.pipeline_model import ModelRequest, Origin, check_model, fetch_locked_model
+from reprise.pipeline_model import (
+    ModelRequest,
+    Origin,
+    Where,
+    check_model,
+    fetch_locked_model,
+)
 from reprise.project import find_project
 
 __all__ = ["register"]
@@ -60,21 +66,28 @@ def check(
     name: Annotated[
         str | None, typer.Option("--lock", help="Model of the lock that it must be.")
     ] = None,
-    host: Annotated[
-        list[str] | None, typer.Option(help="Look on this host over SSH instead; repeatable.")
+    hostfile: Annotated[
+        Path | None, typer.Option(help="Look on every host of this file, over SSH, instead.")
     ] = None,
+    include: Annotated[list[str] | None, typer.Option(help="Only these hosts of it.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="Without these hosts of it.")] = None,
+    host: Annotated[list[str] | None, typer.Option(help="Look on this host; repeatable.")] = None,
     ssh_config: Annotated[
-        Path | None, typer.Option(help="ssh's configuration file (its option -F).")
+        Path | None, typer.Option(help="ssh's configuration; default: the site file's.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Check a folder of weights: index, every shard's header and size, LFS pointers, config.
 
-    Reads no weights. With --host the same folder is looked at on each host, which needs python3.
+    Reads no weights. On hosts the same folder is looked at on each, all at once, and they must
+    agree; they need python3 and nothing else.
     """
-    report = check_model(find_project(), folder.absolute(), name, tuple(host or ()), ssh_config)
+    where = Where(
+        hostfile, tuple(include or ()), tuple(exclude or ()), tuple(host or ()), ssh_config
+    )
+    report = check_model(find_project(), folder.absolute(), name, where)
     if not as_json:
-        for item in report.data["hosts"]:
+        for item in report.data.get("hosts", ()):
             if "unknown" not in item:
                 typer.echo(
                     f"{item['host']}: {item['shards']} shards, {item['tensors']:,} tensors, "

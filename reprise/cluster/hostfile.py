@@ -12,46 +12,21 @@ Everything that is wrong is told at once, with its line, before anything is cont
 from __future__ import annotations
 
 import difflib
-import ipaddress
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from reprise.cluster.hostline import RULE, Host, host_of
 from reprise.cluster.names import fold, unfold
 from reprise.errors import OperatorError
 from reprise.findings import Report
 
-__all__ = ["DEFAULT_SLOTS", "Host", "Hostfile", "read_hostfile"]
+__all__ = ["DEFAULT_SLOTS", "Host", "Hostfile", "named_hosts", "read_hostfile"]
 
 DEFAULT_SLOTS = 8
 """Accelerators of a host that states none: what the machines of all profiles here have."""
 
-_KEYS = ("slots", "user", "port", "ip")
-# Open MPI's and DeepSpeed's own keys that mean nothing here: noted, not refused.
-_FOREIGN = ("max_slots", "max-slots")
-_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
-_RULE = "hostfile"
 _FIX = "correct the line, then repeat the command"
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """One host. `name` is what SSH is given, `ip` its stated address on the training network."""
-
-    name: str
-    slots: int
-    line: int
-    user: str | None = None
-    port: int | None = None
-    ip: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The host as `--json` prints it."""
-        keys = ("name", "slots", "user", "port", "ip", "line")
-        return {key: getattr(self, key) for key in keys}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +65,29 @@ def read_hostfile(
     _duplicates(hosts, path, report)
     _loopback(hosts, path, report)
     if not hosts and not list(report.errors()):
-        report.failed(_RULE, str(path), "names no host", "write a line like: gpu-a slots=8")
+        report.failed(RULE, str(path), "names no host", "write a line like: gpu-a slots=8")
     chosen = _choose(hosts, unfold(include), unfold(exclude), path, report)
     if list(report.errors()):
         return report, None
-    report.passed(_RULE)
+    report.passed(RULE)
     report.data["hosts"] = [host.to_json() for host in chosen]
     return report, Hostfile(path.absolute(), tuple(chosen))
+
+
+def named_hosts(words: Sequence[str]) -> tuple[Report, tuple[Host, ...]]:
+    """Hosts named one by one, each as a hostfile's first word names it; none when one is wrong."""
+    report = Report("hosts")
+    hosts: dict[tuple[str, int | None], Host] = {}
+    for number, word in enumerate(words, start=1):
+        reasons: list[str] = []
+        host = host_of(word, number, DEFAULT_SLOTS, reasons, report, word)
+        for reason in reasons:
+            shown = word if word.isprintable() else ascii(word)
+            report.failed(RULE, shown, reason, "name the host as a hostfile does")
+        if host is not None:
+            hosts.setdefault((host.name.lower(), host.port), host)
+    report.settle(RULE)
+    return report, () if list(report.errors()) else tuple(hosts.values())
 
 
 def _read(path: Path, report: Report) -> str | None:
@@ -107,7 +98,7 @@ def _read(path: Path, report: Report) -> str | None:
         near = _similar(full)
         tail = f"; similar: {', '.join(near)}" if near else ""
         report.failed(
-            _RULE,
+            RULE,
             str(full),
             f"the hostfile {what}{tail}",
             "name an existing hostfile; without any, the command looks at this machine alone",
@@ -119,10 +110,10 @@ def _read(path: Path, report: Report) -> str | None:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         guess = ", it looks like UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
-        report.failed(_RULE, f"{path}:{line}", f"expected UTF-8 text{guess}", "save it as UTF-8")
+        report.failed(RULE, f"{path}:{line}", f"expected UTF-8 text{guess}", "save it as UTF-8")
         return None
     if "\r\n" in text:
-        report.note(_RULE, str(path), "line ends of Windows (CRLF) were read as plain ones")
+        report.note(RULE, str(path), "line ends of Windows (CRLF) were read as plain ones")
     return text
 
 
@@ -145,108 +136,13 @@ def _parse(text: str, path: Path, report: Report, default_slots: int) -> list[Ho
         if not content:
             continue
         reasons: list[str] = []
-        host = _host(content, number, default_slots, reasons, report, f"{path}:{number}")
+        host = host_of(content, number, default_slots, reasons, report, f"{path}:{number}")
         for reason in reasons:
             shown = content if content.isprintable() else ascii(content)
-            report.failed(_RULE, f"{path}:{number}", f"{shown}: {reason}", _FIX)
+            report.failed(RULE, f"{path}:{number}", f"{shown}: {reason}", _FIX)
         if not reasons and host is not None:
             hosts.append(host)
     return hosts
-
-
-def _host(
-    content: str, line: int, default: int, reasons: list[str], report: Report, where: str
-) -> Host | None:
-    """One line as a host; what is wrong with it is appended to `reasons`."""
-    words = re.split(r"[ \t]+", content)
-    values = _pairs(words[1:], reasons, report, where)
-    name, short_slots, user = _address(words[0], reasons)
-    if short_slots is not None and "slots" in values:
-        reasons.append("slots are given twice, after the colon and as slots=")
-    slots_text = values.get("slots", short_slots)
-    slots = default if slots_text is None else _number(slots_text, "slots", 1, 1024, reasons)
-    port = _number(values["port"], "port", 1, 65535, reasons) if "port" in values else None
-    if user is not None and "user" in values:
-        reasons.append("the user is given twice, before the @ and as user=")
-    user = values.get("user", user)
-    if user is not None and not _USER.fullmatch(user):
-        reasons.append(f"{user!r} is no user name")
-    ip = _ip(values["ip"], reasons) if "ip" in values else None
-    if reasons or name is None or slots is None:
-        return None
-    return Host(name, slots, line, user, port, ip)
-
-
-def _pairs(words: Sequence[str], reasons: list[str], report: Report, where: str) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            reasons.append(f"expected key=value, found {word!r}")
-        elif key in _FOREIGN:
-            report.note(_RULE, where, f"{key} means nothing here and is ignored")
-        elif key not in _KEYS:
-            near = difflib.get_close_matches(key, _KEYS, n=1)
-            hint = f", did you mean {near[0]}" if near else ""
-            reasons.append(f"unknown key {key!r}{hint} (known: {', '.join(_KEYS)})")
-        elif key in values:
-            reasons.append(f"{key} is given twice")
-        elif not value:
-            reasons.append(f"{key} is empty")
-        else:
-            values[key] = value
-    return values
-
-
-def _address(word: str, reasons: list[str]) -> tuple[str | None, str | None, str | None]:
-    """Name, slots of the short form and user of a line's first word."""
-    user, at, rest = word.rpartition("@")
-    if rest.startswith("["):
-        inner, closed, tail = rest[1:].partition("]")
-        slots = tail.removeprefix(":") if tail else None
-        if not closed or (tail and not tail.startswith(":")) or not _is_ipv6(inner):
-            reasons.append("expected an IPv6 address in brackets, like [fd00::12] or [fd00::12]:8")
-            return None, None, None
-        return inner.lower(), slots, user if at else None
-    if rest.count(":") > 1:
-        reasons.append(f"an IPv6 address stands in brackets: [{rest}]")
-        return None, None, None
-    name, colon, slots_text = rest.partition(":")
-    if not _NAME.fullmatch(name):
-        reasons.append(f"{name!r} is no host name (letters, digits, dots, dashes)")
-        return None, None, None
-    return name, slots_text if colon else None, user if at else None
-
-
-def _number(text: str, key: str, low: int, high: int, reasons: list[str]) -> int | None:
-    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text):
-        reasons.append(f"{key}: {text!r} is not an integer" if text else f"{key} is empty")
-        return None
-    value = int(text)
-    if value < low or value > high:
-        said = "is zero" if value == 0 else "is negative" if value < 0 else "is too large"
-        reasons.append(f"{key}={value} {said} (expected {low} to {high})")
-        return None
-    return value
-
-
-def _ip(text: str, reasons: list[str]) -> str | None:
-    try:
-        address = ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        reasons.append(f"ip: {text!r} is no IP address")
-        return None
-    if address.is_loopback or address.is_unspecified or address.is_multicast:
-        reasons.append(f"ip: {address} cannot be reached from another host")
-        return None
-    return str(address)
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        return isinstance(ipaddress.ip_address(text), ipaddress.IPv6Address)
-    except ValueError:
-        return False
 
 
 def _duplicates(hosts: Sequence[Host], path: Path, report: Report) -> None:
@@ -258,7 +154,7 @@ def _duplicates(hosts: Sequence[Host], path: Path, report: Report) -> None:
             if (kind, value) in seen:
                 shown = host.name if kind == "host" else f"ip={host.ip}"
                 report.failed(
-                    _RULE,
+                    RULE,
                     f"{path}:{host.line}",
                     f"{shown} stands already in line {seen[kind, value]}",
                     "keep one of the two lines",
@@ -271,7 +167,7 @@ def _loopback(hosts: Sequence[Host], path: Path, report: Report) -> None:
     for host in hosts if len(hosts) > 1 else ():
         if host.ip is None and (host.name == "localhost" or host.name.startswith("127.")):
             report.failed(
-                _RULE,
+                RULE,
                 f"{path}:{host.line}",
                 f"{host.name} means every host itself, not this one",
                 "write the name or address by which the other hosts reach it, or add ip=",

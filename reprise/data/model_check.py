@@ -2,76 +2,70 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
-import subprocess
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from reprise.data import shards
 from reprise.data.model_config import config_faults
-from reprise.errors import OperatorError
 from reprise.findings import Report, Severity
 
-__all__ = ["HERE", "Inspection", "inspect_here", "inspect_hosts", "judge"]
+__all__ = [
+    "HERE",
+    "Inspection",
+    "Unseen",
+    "inspect_here",
+    "inspection_of",
+    "inspection_script",
+    "judge",
+]
 
 HERE = ""
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:\[\]-]*")
-_SECONDS = 900
+_END = "REPRISE_END_OF_SCRIPT"
 
-# What was found in a folder (see shards.inspect_folder), or the reason why nothing was.
-Inspection = Mapping[str, Any] | str
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A folder that could not be looked at: why, and what to do."""
+
+    message: str
+    fix: str
+
+
+# What was found in a folder (see shards.inspect_folder), or why nothing was.
+Inspection = Mapping[str, Any] | Unseen
 
 
 def inspect_here(folder: Path) -> Inspection:
     """The inspection of a local folder."""
     if not folder.is_dir():
-        return "no such folder"
+        return Unseen("no such folder", "give a model's folder")
     return shards.inspect_folder(folder)
 
 
-def inspect_hosts(
-    hosts: Sequence[str], folder: Path, ssh_config: Path | None = None
-) -> dict[str, Inspection]:
-    """Inspect the same folder on every host over SSH, all at once.
+def inspection_script(folder: Path) -> str:
+    """A POSIX shell script that prints the inspection of a folder, for a host.
 
-    Each host needs python3 (3.9 or later) and nothing else. Raises OperatorError for a name that
-    is no host's.
+    The host needs python3 (3.9 or later) and nothing else.
     """
-    wrong = [host for host in hosts if not _HOST.fullmatch(host)]
-    if wrong:
-        raise OperatorError("model-host", wrong[0], "is no host name", "name hosts as ssh does")
-    with ThreadPoolExecutor(32) as pool:
-        found = pool.map(lambda host: _inspect_host(host, folder, ssh_config), hosts)
-        return dict(zip(hosts, found, strict=True))
+    source = Path(shards.__file__).read_text(encoding="utf-8")
+    return f"python3 - {shlex.quote(str(folder))} <<'{_END}'\n{source}\n{_END}\n"
 
 
-def _inspect_host(host: str, folder: Path, ssh_config: Path | None) -> Inspection:
-    options = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
-    if ssh_config is not None:
-        options += ["-F", str(ssh_config)]
-    remote = f"python3 - {shlex.quote(str(folder))}"
+def inspection_of(output: str, said: str, fix: str) -> Inspection:
+    """The inspection that the script printed on a host; what it `said` when it printed none."""
     try:
-        answer = subprocess.run(
-            ["ssh", *options, "--", host, remote],
-            input=Path(shards.__file__).read_text(encoding="utf-8"),
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-        value = json.loads(answer.stdout) if answer.returncode == 0 else None
-    except subprocess.TimeoutExpired:
-        return f"no answer in {_SECONDS} s"
-    except (OSError, ValueError) as error:
-        return str(error)
-    if not isinstance(value, dict):
-        told = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
-        return told[-1][:200]
-    return value
+        value = orjson.loads(output)
+    except orjson.JSONDecodeError:
+        value = None
+    if isinstance(value, dict):
+        return value
+    last = (said.strip().splitlines() or ["nothing was printed"])[-1]
+    return Unseen(last[:200], fix)
 
 
 def judge(
@@ -87,12 +81,11 @@ def judge(
     """
     for host, inspection in found.items():
         place = f"{host}:{folder}" if host else str(folder)
-        if isinstance(inspection, str):
-            fix = f"ssh {host} ls {shlex.quote(str(folder))}" if host else "give a model's folder"
+        if isinstance(inspection, Unseen):
             if host:
-                report.unknown("model-host", place, inspection, fix)
+                report.unknown("model-host", place, inspection.message, inspection.fix)
             else:
-                report.failed("model-folder", place, inspection, fix)
+                report.failed("model-folder", place, inspection.message, inspection.fix)
             continue
         for fault in inspection["faults"]:
             where = f"{host}:{fault['where']}" if host else fault["where"]
@@ -104,7 +97,7 @@ def judge(
     _judge_agreement(report, found, folder)
     report.data["hosts"] = [
         {"host": host or "here"}
-        | (dict(item["facts"]) if not isinstance(item, str) else {"unknown": item})
+        | ({"unknown": item.message} if isinstance(item, Unseen) else dict(item["facts"]))
         for host, item in found.items()
     ]
 
@@ -148,7 +141,7 @@ def _judge_agreement(report: Report, found: Mapping[str, Inspection], folder: Pa
     """All hosts must see the same config and index: different copies train different models."""
     seen: dict[tuple[Any, Any], list[str]] = {}
     for host, item in found.items():
-        if not isinstance(item, str):
+        if not isinstance(item, Unseen):
             key = (item["facts"]["config_sha256"], item["facts"]["index_sha256"])
             seen.setdefault(key, []).append(host or "here")
     if len(seen) > 1:

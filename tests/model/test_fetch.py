@@ -1,16 +1,11 @@
-"""Models from a hub, from ModelScope and from a folder; and a check on real hosts over SSH."""
+"""Models from a hub, from ModelScope and from a folder."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import os
-import shutil
-import socket
-import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,12 +15,10 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 
 from reprise.data.hub import Hub
-from reprise.data.model_check import inspect_hosts, judge
 from reprise.data.model_fetch import ModelWanted, copy_model, fetch_model, list_files
 from reprise.data.modelscope import ModelScope
 from reprise.data.verified import Verified
 from reprise.errors import CannotTell, OperatorError
-from reprise.findings import Report, Verdict
 
 from .weights import INDEX, model
 
@@ -214,85 +207,3 @@ def test_a_server_without_the_model(served: Path, tmp_path: Path) -> None:
         list_files(Hub(endpoint), ModelWanted("m", "org/m", REVISION))
     with pytest.raises(CannotTell):
         list_files(ModelScope("http://127.0.0.1:9"), ModelWanted("m", "org/m", REVISION))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.fixture()
-def hosts(tmp_path: Path) -> Iterator[Path]:
-    """A real SSH server on the loopback interface; yields a client configuration for n1 and n2."""
-    keys = tmp_path / "ssh"
-    keys.mkdir(mode=0o700)
-    for name in ("host", "user"):
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / name)], check=True
-        )
-    shutil.copy(keys / "user.pub", keys / "authorized_keys")
-    port = free_port()
-    (keys / "sshd_config").write_text(
-        f"ListenAddress 127.0.0.1:{port}\nHostKey {keys / 'host'}\nPidFile {keys / 'pid'}\n"
-        f"AuthorizedKeysFile {keys / 'authorized_keys'}\nStrictModes no\nUsePAM no\n"
-    )
-    public = (keys / "host.pub").read_text().strip()
-    (keys / "known_hosts").write_text("".join(f"{name} {public}\n" for name in ("n1", "n2")))
-    blocks = [
-        f"Host {name}\n HostName 127.0.0.1\n Port {port}\n IdentityFile {keys / 'user'}\n"
-        f" IdentitiesOnly yes\n UserKnownHostsFile {keys / 'known_hosts'}\n"
-        f" HostKeyAlias {name}\n StrictHostKeyChecking yes\n"
-        for name in ("n1", "n2")
-    ]
-    (keys / "client").write_text("".join(blocks))
-    sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
-    assert sshd is not None, "openssh-server is in requirements/debian.txt"
-    Path("/run/sshd").mkdir(exist_ok=True)
-    server = subprocess.Popen([sshd, "-D", "-e", "-f", str(keys / "sshd_config")])
-    try:
-        _wait_for(port)
-        yield keys / "client"
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(100):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    raise AssertionError("the SSH server did not start")
-
-
-def test_every_host_is_looked_at(hosts: Path, tmp_path: Path) -> None:
-    folder = model(tmp_path / "a model; rm -rf x")
-    found = inspect_hosts(["n1", "n2"], folder, hosts)
-    report = Report("model check")
-    judge(report, found, folder)
-    assert report.verdict is Verdict.OK, report.findings
-    assert [item["host"] for item in report.data["hosts"]] == ["n1", "n2"]
-    (folder / "model-00002-of-00003.safetensors").unlink()
-    report = Report("model check")
-    judge(report, inspect_hosts(["n1"], folder, hosts), folder)
-    assert any(item.where.startswith("n1:") for item in report.errors())
-
-
-def test_a_host_that_does_not_answer_is_unknown(hosts: Path, tmp_path: Path) -> None:
-    folder = model(tmp_path / "m")
-    report = Report("model check")
-    judge(report, inspect_hosts(["n1", "no-such-host.invalid"], folder, hosts), folder)
-    assert report.verdict is Verdict.UNKNOWN
-    assert report.exit_code == 2
-    with pytest.raises(OperatorError):
-        inspect_hosts(["-oProxyCommand=x"], folder)
-
-
-def test_hosts_with_different_copies_are_told(tmp_path: Path) -> None:
-    one, two = model(tmp_path / "1"), model(tmp_path / "2", num_experts=3)
-    from reprise.data.shards import inspect_folder
-
-    report = Report("model check")
-    judge(report, {"n1": inspect_folder(one), "n2": inspect_folder(two)}, tmp_path)
-    assert any(item.rule == "model-agreement" for item in report.errors())
