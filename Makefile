@@ -4,7 +4,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-VARIABLES := PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS
+VARIABLES := PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW ATTEMPT WORLD_SIZE
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -148,6 +148,28 @@ baseline: ## Record the rehearsal's reference runs; goes on where it stopped [SE
 	@$(OPERATOR)
 	@if [ "$${PLATFORM:-cpu}" = cpu ]; then $(REHEARSAL); else scripts/gpu/env.py $${ENGINE:+--engine "$$ENGINE"}; fi
 	@$(REPRISE) baseline $${SEEDS:+--seeds "$$SEEDS"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"}
+
+##@ Runs
+.PHONY: runs status logs stop checkpoint-check
+runs: ## List the newest runs [MODEL=hy3]
+	@$(OPERATOR)
+	@$(REPRISE) runs $${MODEL:+-- "$$MODEL"}
+
+status: ## What a run is doing, its alarms [RUN=id; else the newest] [WATCH=1]
+	@$(OPERATOR)
+	@$(REPRISE) status $${WATCH:+--watch} $${RUN:+-- "$$RUN"}
+
+logs: ## The log of a run's job [RUN=id; else the newest] [FOLLOW=1] [ATTEMPT=n]
+	@$(OPERATOR)
+	@$(REPRISE) logs $${FOLLOW:+--follow} $${ATTEMPT:+--attempt "$$ATTEMPT"} $${RUN:+-- "$$RUN"}
+
+stop: ## End a run, its job only: RUN=id
+	@$(OPERATOR)
+	@$(REPRISE) stop -- "$${RUN:?name the run: RUN=...}"
+
+checkpoint-check: ## Are checkpoints whole, can a job continue from them: FOLDER=dir [WORLD_SIZE=128]
+	@$(OPERATOR)
+	@$(REPRISE) checkpoint check $${WORLD_SIZE:+--world-size "$$WORLD_SIZE"} -- "$${FOLDER:?name the folder: FOLDER=...}"
 
 ##@ Work on the project
 .PHONY: test test-fast test-full lint docs lock-requirements

@@ -181,7 +181,7 @@ class _Inert(dict[Any, Any]):
         self.state: Any = None
 
     __hash__ = object.__hash__  # type: ignore[assignment]
-    __eq__ = object.__eq__  # type: ignore[assignment]
+    __eq__ = object.__eq__
 
     def __setstate__(self, state: Any) -> None:
         self.state = state

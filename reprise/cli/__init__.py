@@ -15,8 +15,14 @@ __all__ = ["app", "main"]
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
 _GROUPS = (
     *("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "train", "reproduce"),
-    *("checkpoint", "curves", "image"),
+    *("runs", "checkpoint", "curves", "image"),
 )
+# Commands whose module has another name.
+_MODULES = {
+    **dict.fromkeys(("status", "logs", "stop"), "runs"),
+    **dict.fromkeys(("init", "hosts", "doctor"), "cluster"),
+    "baseline": "reproduce",
+}
 
 
 def _root() -> None:
@@ -60,5 +66,6 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     # Only what the command needs: all groups together import for seconds (SciPy, Ray, charts).
-    wanted = tuple(group for group in _GROUPS if group == next(iter(sys.argv[1:]), None))
+    command = next(iter(sys.argv[1:]), "")
+    wanted = tuple(group for group in _GROUPS if group == _MODULES.get(command, command))
     _build(wanted or _GROUPS)()

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 
 from reprise.cli.render import JsonFlag, finish, guard
+from reprise.cli.tables import print_table
 
 __all__ = ["register"]
 
@@ -54,23 +53,16 @@ def _print(data: dict[str, Any]) -> None:
     rows = [(step["step"], step, part) for step in data.get("steps", ()) for part in step["parts"]]
     if part := data.get("part"):
         rows.append(("-", {"usable": not part["faults"]}, part))
-    if not rows:
-        return
-    table = Table(box=None, pad_edge=False)
-    for name in ("step", "role", "layout", "contents", "whole ranks", "size", "usable"):
-        table.add_column(name, justify="right" if name in ("step", "size") else "left")
+    cells = []
     for step, whole, part in rows:
         size = part["world_size"]
         ranks = f"{len(part['whole_ranks'])} of {size}" if part["layout"] == "FSDP" else size
-        table.add_row(
-            str(step),
-            part["role"],
-            part["layout"],
-            ", ".join(part["contents"]),
-            str(ranks or "-"),
-            decimal(part["bytes"]),
-            "yes" if whole["usable"] else "no",
+        words = (
+            *(step, part["role"], part["layout"], ", ".join(part["contents"]), ranks or "-"),
+            *(decimal(part["bytes"]), "yes" if whole["usable"] else "no"),
         )
-    Console(soft_wrap=True, highlight=False).print(table)
+        cells.append([str(word) for word in words])
+    names = ("step", "role", "layout", "contents", "whole ranks", "size", "usable")
+    print_table(names, cells, right=("step", "size"))
     if data.get("resume"):
         typer.echo(f"continue: {data['resume']}")

@@ -1,6 +1,14 @@
 """What trainers and trackers write, as one table: run, attempt, metric, step, value."""
 
-from reprise.metrics.files import parse_console_line, read_run
+from reprise.metrics.files import parse_console_line, parse_json_line, read_run
 from reprise.metrics.table import MetricTable, Series, is_validation, spans
 
-__all__ = ["MetricTable", "Series", "is_validation", "parse_console_line", "read_run", "spans"]
+__all__ = [
+    "MetricTable",
+    "Series",
+    "is_validation",
+    "parse_console_line",
+    "parse_json_line",
+    "read_run",
+    "spans",
+]

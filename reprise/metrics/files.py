@@ -16,7 +16,7 @@ from reprise.errors import OperatorError
 from reprise.metrics.rows import Rows
 from reprise.metrics.table import MetricTable
 
-__all__ = ["parse_console_line", "read_run"]
+__all__ = ["parse_console_line", "parse_json_line", "read_run"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 # A line of verl's LocalLogger; Ray or a progress bar may stand before it on the same line.
@@ -106,7 +106,7 @@ def _read_jsonl(path: Path, rows: Rows) -> None:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
-            record = _json_record(line)
+            record = parse_json_line(line)
             if record is None:
                 damaged.append(number)
             else:
@@ -114,7 +114,11 @@ def _read_jsonl(path: Path, rows: Rows) -> None:
     rows.damaged(path, damaged, "lines are no record {step, data} and were")
 
 
-def _json_record(line: bytes) -> tuple[int, dict[str, float]] | None:
+def parse_json_line(line: bytes) -> tuple[int, dict[str, float]] | None:
+    """Parse one line of verl's `file` logger or a tracker's: (step, metrics); None if it is none.
+
+    NaN and Infinity are numbers here, as Python writes them.
+    """
     try:
         item = orjson.loads(line)
     except orjson.JSONDecodeError:

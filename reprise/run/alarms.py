@@ -48,6 +48,11 @@ class Alarms:
         self.settings = settings or AlarmSettings()
         self._history = History(lambda: iter(saved()))
         self._told: dict[tuple[str, Severity], Alarm] = {}
+        self._findings: dict[tuple[str, Severity], Finding] = {}
+
+    def standing(self) -> list[Finding]:
+        """What was told and not forgotten, in the order of telling."""
+        return [self._findings[key] for key in self._told]
 
     def feed(self, step: int, values: Mapping[str, float]) -> list[Finding]:
         """Take one step's metrics, name to value; a record of a validation alone is left out."""
@@ -87,4 +92,7 @@ class Alarms:
         if earlier:
             events = ", ".join(f"{what} at step {step}" for step, what in earlier)
             text += f" (before it: {events})"
-        return Finding(alarm.rule, alarm.severity, f"{alarm.metric}@{alarm.first}", text, alarm.fix)
+        where = f"{alarm.metric}@{alarm.first}"
+        finding = Finding(alarm.rule, alarm.severity, where, text, alarm.fix)
+        self._findings[alarm.rule, alarm.severity] = finding
+        return finding

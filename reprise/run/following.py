@@ -61,13 +61,17 @@ class StepsOfLog:
 
 @dataclass(slots=True)
 class Follower:
-    """What is told of a job while it runs, and when it counts as stalled."""
+    """What is told of a job while it runs, and when it counts as stalled.
+
+    `on_poll` is called after each look at the job.
+    """
 
     on_step: Callable[[StepLine], None]
     on_phase: Callable[[str], None]
     stall_seconds: float
     lost_seconds: float = LOST_SECONDS
     poll_seconds: float = _POLL_SECONDS
+    on_poll: Callable[[], None] = lambda: None
 
 
 def follow(folder: RunFolder, number: int, jobs: Jobs, follower: Follower) -> Attempt:
@@ -135,4 +139,5 @@ def _until_ended(
         if watch.stalled(now):
             text = f"no step and no new kind of log line for {watch.limit:.0f} s"
             return Attempt(number, Outcome.STALLED, reached, text)
+        follower.on_poll()
         time.sleep(follower.poll_seconds)

@@ -1,0 +1,256 @@
+"""Looks at a run again and again: its files, its job, its cluster."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reprise.errors import CannotTell
+from reprise.findings import Finding, Severity
+from reprise.metrics import is_validation
+from reprise.run import watchers
+from reprise.run.alarms import Alarms, AlarmSettings
+from reprise.run.checkpoint import SavedStep, read_step, read_steps, step_folders
+from reprise.run.feed import Feed, Record
+from reprise.run.folder import RunFolder
+from reprise.run.jobs import Jobs, read_token
+from reprise.run.layouts import folder_bytes
+from reprise.run.nodes import list_nodes
+from reprise.run.pending import pending
+from reprise.run.seen import NUMBERS, Seen, age
+
+__all__ = ["LIVE", "Contact", "Monitor", "contact_of", "last_attempt"]
+
+LIVE = frozenset({"created", "submitted", "running"})
+"""States of run.json in which a job may be running."""
+
+_STEP_TIMES = ("timing_s/step", "perf/time_per_step")
+_SLOW_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """Where the run's job can be asked about."""
+
+    jobs: Jobs
+    address: str
+    token: str | None
+
+
+def contact_of(folder: RunFolder) -> Contact:
+    """The Jobs API that the run's job runs under; RAY_AUTH_TOKEN_PATH overrides the token's file.
+
+    Raises CannotTell when run.json names none or it does not answer, OperatorError when it asks
+    for another token.
+    """
+    facts = folder.read()
+    # A run of `reproduce` has a private Ray only, whose temp dir holds the token.
+    address = facts.get("address") or facts.get("ray_address")
+    token_file = os.environ.get("RAY_AUTH_TOKEN_PATH") or facts.get("token_file")
+    if not token_file and facts.get("ray_temp_dir"):
+        token_file = str(Path(str(facts["ray_temp_dir"])) / "token")
+    if not address:
+        raise CannotTell(
+            "run-address",
+            folder.name,
+            f"run.json names no Ray to ask (state {facts.get('state')})",
+            f"take the run up again: reprise train --resume {folder.name}",
+        )
+    token = read_token(token_file)
+    return Contact(Jobs(str(address), token), str(address), token)
+
+
+def last_attempt(folder: RunFolder, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The newest attempt of run.json, {} before there is one. `reproduce` lists none of its one."""
+    attempts = facts.get("attempts")
+    if attempts:
+        return dict(attempts[-1])
+    if attempts is None and folder.log_file(1).exists():
+        return {"number": 1, "job": f"{folder.name}-1", "resumed_from": None}
+    return {}
+
+
+class Monitor:
+    """One run, looked at from the start of its first attempt. `contact` None: only its folder."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        contact: Contact | None = None,
+        settings: AlarmSettings | None = None,
+    ) -> None:
+        self.folder = folder
+        self.contact = contact
+        self.unanswered: CannotTell | None = None
+        self._feed = Feed(folder)
+        self._alarms = Alarms(settings, self._saved)
+        self._seen = Seen(folder.name, "", "")
+        self._seconds: list[float] = []
+        self._last_record = 0.0
+        self._slow_at = float("-inf")
+        self._around: list[Finding] = []
+        self._full: list[str] = []
+        self._told: set[tuple[str, str, Severity]] = set()
+        self._saved_at = 0.0
+        self._saved_size = 0
+        self._began = time.time()
+
+    def look(self, now: float | None = None) -> Seen:
+        """Look once; `now` is the time in seconds since the epoch. Raises as RunFolder.read."""
+        now = time.time() if now is None else now
+        facts = self.folder.read()
+        attempt = last_attempt(self.folder, facts)
+        seen = self._seen
+        seen.model, seen.state = str(facts.get("model", "?")), str(facts.get("state", "?"))
+        seen.total = int(facts.get("steps") or 0)
+        seen.attempt = int(attempt.get("number") or 0)
+        seen.resumed_from = attempt.get("resumed_from")
+        seen.job = None
+        seen.fresh = []
+        self.unanswered = None
+        live = seen.state in LIVE and self.contact is not None
+        if live and attempt:
+            self._ask_job(seen, str(attempt["job"]))
+        for record in self._records(facts, attempt, live):
+            self._take(seen, record)
+        self._times(seen, now, attempt)
+        if now - self._slow_at >= _SLOW_SECONDS:
+            self._slow_at = now
+            self._slow(seen, facts, live)
+        if self._saved_at:
+            seen.checkpoint = (
+                (seen.checkpoint[0], age(self._saved_at, now)) if seen.checkpoint else None
+            )
+        self._tell(seen)
+        return seen
+
+    def _ask_job(self, seen: Seen, job: str) -> None:
+        assert self.contact is not None
+        try:
+            seen.job = self.contact.jobs.state(job)[0]
+        except CannotTell as error:
+            self.unanswered = error
+
+    def _records(
+        self, facts: Mapping[str, Any], attempt: Mapping[str, Any], live: bool
+    ) -> list[Record]:
+        number = int(attempt.get("number") or 0)
+        unseen = facts.get("visible") is False and not facts.get("watcher")
+        if not unseen or not live or self.unanswered is not None or self.contact is None:
+            return self._feed.new(number)
+        # Nobody copies the log of a job whose storage is not seen from here.
+        records = self._feed.new(number - 1)
+        try:
+            text = self.contact.jobs.log(str(attempt["job"]))
+        except CannotTell as error:
+            self.unanswered = error
+            return records
+        return records + self._feed.from_log(number, text)
+
+    def _take(self, seen: Seen, record: Record) -> None:
+        values = record.values
+        core = next((name for name in values if name.startswith("val-core/")), None)
+        if core is not None:
+            seen.validation = (core, values[core], record.step)
+        self._alarms.feed(record.step, values)
+        self._last_record = time.time()
+        if all(is_validation(name) for name in values):
+            return
+        seen.step = record.step
+        seen.values = {label: values[name] for label, name in NUMBERS.items() if name in values}
+        seconds = next((values[name] for name in _STEP_TIMES if name in values), None)
+        if seconds is not None:
+            self._seconds = [*self._seconds[-9:], seconds]
+
+    def _times(self, seen: Seen, now: float, attempt: Mapping[str, Any]) -> None:
+        # Single steps stand out when a validation or a checkpoint is due.
+        seen.step_seconds = statistics.median(self._seconds[-5:]) if self._seconds else None
+        seen.since_step = None
+        if seen.state not in LIVE:
+            return
+        started = float(attempt.get("started") or self._began)
+        try:
+            written = self.folder.metrics_file(seen.attempt).stat().st_mtime
+        except OSError:
+            written = self._last_record
+        seen.since_step = age(max(written, started), now)
+
+    def _slow(self, seen: Seen, facts: Mapping[str, Any], live: bool) -> None:
+        """What is asked for less often: the nodes, the checkpoints, the disks, what is pending."""
+        self._full += self._feed.full_disk_lines(seen.attempt) if seen.attempt else []
+        checkpoints = Path(str(facts.get("checkpoints") or self.folder.path / "checkpoints"))
+        self._look_at_checkpoints(seen, checkpoints)
+        if seen.state not in LIVE:
+            self._around = []
+            return
+        self._around = list(watchers.disks((self.folder.path, checkpoints), self._saved_size))
+        if self._full:
+            log = self.folder.log_file(seen.attempt)
+            self._around.append(watchers.disk_lines(log, self._full))
+        if live and self.unanswered is None:
+            self._look_at_cluster(seen)
+
+    def _look_at_checkpoints(self, seen: Seen, folder: Path) -> None:
+        found = _newest_whole(folder)
+        if found is None:
+            return
+        try:
+            self._saved_at = (found.path / "data.pt").stat().st_mtime
+        except OSError:
+            return
+        if seen.checkpoint is None or seen.checkpoint[0] != found.step:
+            self._saved_size = folder_bytes(found.path)
+        seen.checkpoint = (found.step, 0.0)
+
+    def _look_at_cluster(self, seen: Seen) -> None:
+        assert self.contact is not None
+        contact = self.contact
+        try:
+            nodes = list_nodes(contact.address, contact.token)
+            alive = [node for node in nodes if node.alive]
+            seen.nodes = (len(alive), len(nodes), sum(node.gpus for node in alive))
+            since = seen.since_step or 0.0
+            if watchers.silent(since, seen.step_seconds):
+                waits = pending(contact.address, contact.token)
+                alarm = watchers.silence(seen.run, seen.step, since, seen.step_seconds, waits.lines)
+                self._around.append(alarm)
+            elif seen.step_seconds is None and since > watchers.PLACED_SECONDS:
+                waits = pending(contact.address, contact.token)
+                if waits.stuck:
+                    alarm = watchers.silence(seen.run, seen.step, since, None, waits.lines)
+                    self._around.append(alarm)
+        except CannotTell as error:
+            self.unanswered = error
+
+    def _saved(self) -> list[int]:
+        facts = self.folder.read()
+        folder = Path(str(facts.get("checkpoints") or self.folder.path / "checkpoints"))
+        if not folder.is_dir():
+            return []
+        return [step.step for step in read_steps(folder) if step.complete]
+
+    def _tell(self, seen: Seen) -> None:
+        seen.standing = [*self._alarms.standing(), *self._around]
+        for finding in seen.standing:
+            # An alarm whose numbers change is the same alarm.
+            key = (finding.rule, finding.where, finding.severity)
+            if key not in self._told:
+                self._told.add(key)
+                seen.fresh.append(finding)
+
+
+def _newest_whole(folder: Path) -> SavedStep | None:
+    """The newest complete step, whatever its number of ranks; None without one."""
+    for path in step_folders(folder) if folder.is_dir() else []:
+        try:
+            step = read_step(path)
+        except OSError:
+            continue
+        if step.complete:
+            return step
+    return None

@@ -1,0 +1,105 @@
+"""What a Ray cluster waits for, by its State API: why no step comes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from reprise.errors import CannotTell
+from reprise.run.nodes import list_nodes
+
+__all__ = ["Waits", "pending"]
+
+_SECONDS = 10.0
+_WAITING_GROUPS = frozenset({"PENDING", "RESCHEDULING", "PREPARED"})
+_WAITING_ACTORS = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING"})
+_MOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Placement groups that are not placed, dead nodes, actors not created: one text each."""
+
+    groups: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    actors: tuple[str, ...] = ()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something is there that a start-up does not have."""
+        return bool(self.groups or self.dead)
+
+    @property
+    def lines(self) -> list[str]:
+        """All of them, at most five."""
+        found = [*self.groups, *self.dead, *self.actors]
+        more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
+        return found[:_MOST] + more
+
+
+def pending(address: str, token: str | None) -> Waits:
+    """What the cluster at the dashboard's `address` waits for.
+
+    Raises CannotTell when the dashboard does not answer, OperatorError when it asks for another
+    token.
+    """
+    nodes = list_nodes(address, token)
+    groups = _ask(address, token, "placement_groups")
+    actors = _ask(address, token, "actors")
+    alive = [node for node in nodes if node.alive]
+    offered = f"{len(alive)} living nodes have {sum(node.gpus for node in alive):g} GPUs"
+    waiting = Counter(
+        str(item.get("class_name")) for item in actors if item.get("state") in _WAITING_ACTORS
+    )
+    return Waits(
+        groups=tuple(
+            f"{_group(item)}; {offered}" for item in groups if item.get("state") in _WAITING_GROUPS
+        ),
+        dead=tuple(
+            f"node {node.name} ({node.ip}) is {node.state}: {node.reason or 'Ray gives no reason'}"
+            for node in nodes
+            if not node.alive
+        ),
+        actors=tuple(f"{count} {name} not created yet" for name, count in sorted(waiting.items())),
+    )
+
+
+def _ask(address: str, token: str | None, what: str) -> list[Mapping[str, Any]]:
+    """A list of the State API (ray: dashboard/modules/state/state_head.py)."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    query = {"detail": "1", "limit": "10000", "timeout": f"{_SECONDS:g}"}
+    try:
+        # trust_env would send the cluster's own address through a site's proxy.
+        with httpx.Client(trust_env=False, headers=headers, timeout=_SECONDS + 5) as client:
+            answer = client.get(f"{address}/api/v0/{what}", params=query)
+            answer.raise_for_status()
+            found = answer.json()["data"]["result"]["result"]
+            return [item for item in found if isinstance(item, dict)]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        raise CannotTell(
+            "run-pending",
+            address,
+            f"the list of {what} could not be read: {type(error).__name__}: {error}",
+            "check that the head node is up and reachable, then repeat the command",
+        ) from None
+
+
+def _group(item: Mapping[str, Any]) -> str:
+    asked: Counter[str] = Counter()
+    for bundle in item.get("bundles") or ():
+        resources = bundle.get("unit_resources") or {}
+        asked[_resources(resources)] += 1
+    bundles = " + ".join(f"{count} x {{{text}}}" for text, count in sorted(asked.items()))
+    stats = item.get("stats") or {}
+    state = stats.get("scheduling_state") or item.get("state")
+    name = item.get("name") or str(item.get("placement_group_id"))[:12]
+    return f"placement group {name} asks for {bundles or 'resources'} and is not placed ({state})"
+
+
+def _resources(resources: Mapping[str, Any]) -> str:
+    pairs: Iterable[tuple[str, Any]] = sorted(resources.items())
+    return ", ".join(f"{name} {float(value):g}" for name, value in pairs)

@@ -1,0 +1,166 @@
+"""The live view of a run: a table on a terminal, one line a step anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from reprise.errors import CannotTell
+from reprise.findings import Finding, Severity
+from reprise.run.alarms import AlarmSettings
+from reprise.run.attempt import Attempt
+from reprise.run.folder import RunFolder
+from reprise.run.following import Follower, follow
+from reprise.run.jobs import ENDED, Jobs
+from reprise.run.monitor import LIVE, Contact, Monitor, contact_of
+from reprise.run.seen import Seen, step_line, table_rows
+
+__all__ = ["View", "attend", "table_of", "watch"]
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+_POLL_SECONDS = 2.0
+# A Jobs API that does not answer for this long is not waited for.
+_LOST_SECONDS = 60.0
+
+
+class View:
+    """Shows one look after another on standard error; a context manager.
+
+    `plain` forces lines; by default they are used where standard error is no terminal.
+    """
+
+    def __init__(self, plain: bool | None = None, quiet: bool = False) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._quiet = quiet
+        lines = not self._console.is_terminal if plain is None else plain
+        self._live = None if lines or quiet else Live(console=self._console, transient=True)
+        self._step: tuple[int, int] | None = None
+        self._phase = ""
+
+    def __enter__(self) -> Self:
+        """Start drawing."""
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop drawing; the alarms stay, as lines."""
+        if self._live is not None:
+            self._live.stop()
+
+    def line(self, text: str) -> None:
+        """One line, above the table."""
+        if self._quiet:
+            return
+        if self._live is not None:
+            self._live.console.print(text, markup=False)
+        else:
+            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+            sys.stderr.flush()
+
+    def phase(self, name: str) -> None:
+        """Which phase of its start the job has reached."""
+        self._phase = name
+        if self._live is None:
+            self.line(f"start-up: {name}")
+
+    def show(self, seen: Seen) -> None:
+        """Show a look: the table anew, or a line when there is a new step; alarms once."""
+        for finding in seen.fresh:
+            self.line(_alarm_line(finding))
+        if self._live is not None:
+            starting = self._phase if not seen.step else ""
+            self._live.update(Group(table_of(seen, starting), *map(_alarm_text, seen.standing)))
+        elif self._step != (seen.attempt, seen.step):
+            self._step = (seen.attempt, seen.step)
+            self.line(step_line(seen))
+
+
+def table_of(seen: Seen, phase: str = "") -> Table:
+    """The view as a table of labels and texts."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for label, text in table_rows(seen):
+        table.add_row(label, Text(text))
+    if phase:
+        table.add_row("start-up", Text(phase))
+    return table
+
+
+def _alarm_line(finding: Finding) -> str:
+    return f"{finding.severity.value} {finding.where}: {finding.message} [{finding.rule}]"
+
+
+def _alarm_text(finding: Finding) -> Text:
+    return Text(_alarm_line(finding), style=_COLOURS[finding.severity])
+
+
+def watch(
+    folder: RunFolder,
+    number: int,
+    jobs: Jobs,
+    stall_seconds: float,
+    view: View,
+    settings: AlarmSettings | None = None,
+) -> Attempt:
+    """Show attempt `number` until its job has ended; copies its log into the run folder.
+
+    Alarms are shown and written as events. Nothing is stopped here: neither a stalled job nor
+    one whose watcher is interrupted (KeyboardInterrupt passes through).
+    """
+    contact: Contact | None = None
+    with contextlib.suppress(CannotTell):
+        contact = contact_of(folder)
+    monitor = Monitor(folder, contact, settings)
+
+    def look() -> None:
+        seen = monitor.look()
+        for finding in seen.fresh:
+            folder.event("alarm", attempt=number, **finding.to_json())
+        view.show(seen)
+
+    follower = Follower(lambda _: None, view.phase, stall_seconds, on_poll=look)
+    attempt = follow(folder, number, jobs, follower)
+    look()
+    return attempt
+
+
+def attend(
+    monitor: Monitor,
+    view: View,
+    patience: float = _LOST_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Seen]:
+    """Look until the run is no longer live or its job has ended; yields each look.
+
+    A cluster that does not answer for `patience` seconds ends it as well. For who attaches to a
+    run that another command supervises, or nobody: nothing is written.
+    """
+    ended = silent = 0
+    while True:
+        seen = monitor.look()
+        view.show(seen)
+        yield seen
+        # The supervisor needs a moment to write how an attempt ended, or begins the next.
+        ended = ended + 1 if seen.job in ENDED else 0
+        silent = silent + 1 if monitor.unanswered is not None else 0
+        if silent == 1 and monitor.unanswered is not None:
+            view.line(f"{monitor.unanswered.where}: {monitor.unanswered.message}")
+        if seen.state not in LIVE or ended > 5 or silent > patience / _POLL_SECONDS:
+            return
+        sleep(_POLL_SECONDS)

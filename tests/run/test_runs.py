@@ -1,0 +1,197 @@
+"""`reprise runs`, `status`, `logs` and `stop` on run folders that no cluster answers for."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from reprise.cli import app
+from reprise.findings import Severity
+from reprise.pipeline_runs import settings_of
+from reprise.project import find_project
+from reprise.run.alarms import AlarmSettings
+from reprise.run.folder import RunFolder
+from reprise.run.stopping import supervised
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    monkeypatch.setenv("RUNS_DIR", str(tmp_path / "runs"))
+    return lambda *words: CliRunner().invoke(app, list(words))
+
+
+def made(tmp_path: Path, **facts: Any) -> RunFolder:
+    folder = RunFolder.create(tmp_path / "runs", "rehearsal", {"steps": 4, "attempts": []})
+    folder.begin_attempt(None)
+    lines = [b'{"step": %d, "data": {"critic/rewards/mean": 0.5}}\n' % step for step in (1, 2)]
+    folder.metrics_file(1).write_bytes(b"".join(lines))
+    folder.log_file(1).write_text("first line\nlast line\n")
+    folder.update(**facts)
+    return folder
+
+
+def report(result: Result) -> dict[str, Any]:
+    value: dict[str, Any] = orjson.loads(result.stdout)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code"),
+    [("finished", 0), ("stopped", 0), ("dry-run", 0), ("failed", 1), ("interrupted", 1)],
+)
+def test_a_run_that_is_over(tmp_path: Path, call: Call, state: str, exit_code: int) -> None:
+    folder = made(tmp_path, state=state)
+    folder.end_attempt(1, state, 2, "out of memory")
+    result = call("status", folder.name, "--json")
+    assert result.exit_code == exit_code
+    data = report(result)
+    assert (data["step"], data["total"], data["state"]) == (2, 4, state)
+    if exit_code:
+        (finding,) = data["findings"]
+        assert finding["where"] == str(folder.log_file(1))
+        assert "out of memory" in finding["message"] and folder.name in finding["fix"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_cluster_that_does_not_answer_is_unknown_and_the_folder_speaks(
+    tmp_path: Path, call: Call
+) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    folder = made(tmp_path, state="running", address=address, token_file=None)
+    result = call("status", folder.name[-6:], "--json")
+    assert result.exit_code == 2
+    data = report(result)
+    assert (data["step"], data["verdict"]) == (2, "unknown")
+    assert data["findings"][0]["where"] == address
+    logs = call("logs", folder.name)
+    assert logs.exit_code == 2
+    assert logs.stdout.startswith("first line\nlast line\n")
+    stopped = call("stop", folder.name, "--json")
+    assert stopped.exit_code == 2
+    assert folder.read()["state"] == "running"
+
+
+def test_a_token_that_cannot_be_read_is_said(tmp_path: Path, call: Call) -> None:
+    folder = made(tmp_path, state="running", address="http://127.0.0.1:1", token_file="/no/token")
+    result = call("status", folder.name, "--json")
+    assert result.exit_code == 2
+    (finding,) = report(result)["findings"][:1]
+    assert finding["rule"] == "run-token" and "RAY_AUTH_TOKEN_PATH" in finding["fix"]
+
+
+def test_an_alarm_makes_the_status_a_problem(tmp_path: Path, call: Call) -> None:
+    folder = made(tmp_path, state="finished")
+    with folder.metrics_file(1).open("ab") as file:
+        file.write(b'{"step": 3, "data": {"critic/rewards/mean": NaN}}\n')
+    result = call("status", folder.name)
+    assert result.exit_code == 1
+    assert "error critic/rewards/mean@3: NaN or Inf" in result.stdout
+    assert "Traceback" not in result.output
+
+
+def test_the_list_has_the_newest_first_and_names_what_is_damaged(
+    tmp_path: Path, call: Call
+) -> None:
+    for name, state in (
+        ("20260101T000000Z-aaaaaa", "finished"),
+        ("20260102T000000Z-bbbbbb", "running"),
+    ):
+        path = tmp_path / "runs" / "hy3" / name
+        path.mkdir(parents=True)
+        (path / "run.json").write_bytes(orjson.dumps({"state": state, "model": "hy3", "steps": 9}))
+    folder = made(tmp_path, state="failed", reached=2)
+    (tmp_path / "runs" / "hy3" / "20260101T000000Z-aaaaaa" / "run.json").write_text("{")
+    data = report(call("runs", "--json"))
+    assert [(run["id"], run["state"]) for run in data["runs"]] == [
+        (folder.name, "failed"),
+        ("20260102T000000Z-bbbbbb", "running, nobody watches"),
+        ("20260101T000000Z-aaaaaa", "unreadable"),
+    ]
+    assert data["runs"][0]["step"] == 2
+    assert [finding["severity"] for finding in data["findings"]] == [Severity.WARNING]
+    assert len(report(call("runs", "hy3", "--json"))["runs"]) == 2
+    assert len(report(call("runs", "--most", "1", "--json"))["runs"]) == 1
+    shown = call("runs")
+    assert f"{folder.name}" in shown.stdout and "2/4" in shown.stdout
+
+
+def test_no_run_yet(call: Call) -> None:
+    result = call("runs", "--json")
+    assert result.exit_code == 0
+    assert report(result)["runs"] == []
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "stop"])
+def test_a_run_that_is_not_there(tmp_path: Path, call: Call, command: str) -> None:
+    made(tmp_path)
+    result = call(command, "nothing", "--json")
+    assert result.exit_code == 1
+    assert report(result)["findings"][0]["rule"] == "run-unknown"
+
+
+def test_the_log_of_an_attempt(tmp_path: Path, call: Call) -> None:
+    folder = made(tmp_path, state="finished")
+    assert call("logs", folder.name).stdout == "first line\nlast line\n"
+    assert report(call("logs", folder.name, "--json"))["lines"] == ["first line", "last line"]
+    missing = call("logs", folder.name, "--attempt", "3")
+    assert missing.exit_code == 1
+    assert "no attempt 3" in missing.stdout
+
+
+def test_without_a_name_the_newest_run_is_meant(tmp_path: Path, call: Call) -> None:
+    assert call("status").exit_code == 1
+    folder = made(tmp_path, state="finished")
+    assert report(call("status", "--json"))["run"] == folder.name
+    assert call("logs").stdout == "first line\nlast line\n"
+    assert call("stop").exit_code == 2  # wrong usage: what ends a run must be named
+
+
+def test_what_is_over_is_not_stopped_again(tmp_path: Path, call: Call) -> None:
+    folder = made(tmp_path, state="finished")
+    result = call("stop", folder.name)
+    assert (result.exit_code, folder.read()["state"]) == (0, "finished")
+    assert "is not running" in result.stdout
+
+
+def test_a_private_ray_that_is_gone_does_not_hinder_the_stop(tmp_path: Path, call: Call) -> None:
+    temp_dir = tmp_path / "reprise-ray-x"
+    temp_dir.mkdir()
+    address = f"http://127.0.0.1:{free_port()}"
+    folder = made(tmp_path, state="running", address=address, ray={"temp_dir": str(temp_dir)})
+    result = call("stop", folder.name)
+    assert result.exit_code == 0
+    facts = folder.read()
+    assert facts["state"] == "stopped" and facts["stop"]
+    assert facts["attempts"][0]["outcome"] == "stopped"
+    assert not temp_dir.exists()
+
+
+def test_who_supervises(tmp_path: Path) -> None:
+    me = psutil.Process()
+    mine = {"pid": me.pid, "created": me.create_time(), "host": socket.gethostname()}
+    assert supervised({"watcher": mine})
+    assert not supervised({"watcher": mine | {"created": 1.0}})
+    assert supervised({"watcher": mine | {"created": 1.0, "host": "elsewhere"}})
+    assert not supervised({"watcher": None})
+
+
+def test_the_ceiling_of_a_recipe_is_its_references(tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    (folder.path / "config.yaml").write_text("data: {max_response_length: 8}\n")
+    assert settings_of(find_project(), folder) == AlarmSettings(8, 0.015)
+    folder.update(model="none")
+    (folder.path / "config.yaml").write_text("- broken\n  x: [")
+    assert settings_of(find_project(), folder) == AlarmSettings()
