@@ -237,7 +237,8 @@ install_locked() {
 install_torch() {
     sed 's/^\(torch==[0-9.]*\)/\1+cpu/' "$work.torch.txt" >"$work.torch-cpu.txt"
     pip_install --require-hashes -r "$work.torch-cpu.txt" && return
-    grep -q 'No matching distribution found for torch' "$log" || return
+    # With a constraint on torch in the site's pip settings, pip calls the missing build a conflict.
+    grep -qE 'No matching distribution found for torch|ResolutionImpossible' "$log" || return
     echo 'neither the index nor a folder has a CPU build of torch; taking the one that there is'
     pip_install --require-hashes -r "$work.torch.txt"
 }

@@ -174,3 +174,21 @@ def test_wrong_usage_says_what_to_type(tmp_path: Path, arguments: list[str], sai
     assert done.returncode == 2
     assert said in done.stderr
     assert "fix:" in done.stderr
+
+
+@pytest.mark.parametrize("constraint", ["", "torch<=3"])
+def test_without_a_cpu_build_the_one_that_there_is_serves(tmp_path: Path, constraint: str) -> None:
+    # A site's constraint makes pip report the missing build in other words.
+    mini = make_mini(tmp_path / "project")
+    alpha = write_wheel(mini.wheels, "alpha", "1.0")
+    mini.lock(write_wheel(mini.wheels, "torch", "2.0"), kind="rehearsal")
+    mini.lock(alpha, kind="rehearsal-cuda")
+    plugins = mini.root / "plugins"
+    plugins.mkdir()
+    for name in ("pyproject.toml", "backend.py"):
+        (plugins / name).write_text((mini.root / name).read_text())
+    limits = tmp_path / "constraints.txt"
+    limits.write_text(constraint + "\n")
+    done = mini.setup("rehearsal", extra={"PIP_CONSTRAINT": str(limits)})
+    assert mini.version("torch", ".venv-rehearsal") == "2.0", done.stderr
+    assert mini.version("alpha", ".venv-rehearsal") == "1.0", done.stderr
