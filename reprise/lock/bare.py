@@ -14,8 +14,8 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from reprise.errors import OperatorError
+from reprise.files import sha256_file
 from reprise.findings import Report
-from reprise.lock.checkout import Standing, inspect
 from reprise.lock.git import GitError, git
 from reprise.lock.model import Environment, Lock, Package, Tree
 from reprise.lock.requirements import read_pins
@@ -57,7 +57,7 @@ def collect_bare(
                 case Environment() if entry.trim is not None:
                     on_step(f"{short}: site tree", 0, None)
                     files |= _site(root, folder, short, entry, entry.trim)
-                case Package() if _installed(root, lock, chosen, entry):
+                case Package() if _installed(root, lock, chosen, entry) or _brought(entry, files):
                     pass
                 case _:
                     left_out.append(name)
@@ -104,10 +104,14 @@ def _tree(root: Path, folder: Path, name: str, tree: Tree) -> Path:
     """The tree's packages alone: what lies on the import path, and the licence."""
     assert tree.path is not None
     checkout = root / tree.path
-    found = inspect(checkout, tree.commit or "", tree.tree)
-    if tree.commit is None or found.standing is not Standing.OK:
-        message = f"{checkout} is {found.standing.value}, not the locked commit"
-        raise OperatorError("bundle-tree", f"tree.{name}", message, f"`reprise setup {name}`")
+    fix = f"`reprise setup {name}`"
+    if tree.commit is None or not (checkout / ".git").exists():
+        raise OperatorError("bundle-tree", f"tree.{name}", f"{checkout} is no checkout of it", fix)
+    # Git packs what it holds at the commit, whatever lies in the work tree beside it.
+    found = git("rev-parse", f"{tree.commit}^{{tree}}", cwd=checkout).strip()
+    if tree.tree is not None and found != tree.tree:
+        message = f"{checkout}: {tree.commit} has tree {found}, the lock says {tree.tree}"
+        raise OperatorError("bundle-tree", f"tree.{name}", message, fix)
     base = "" if tree.import_root in ("", ".") else f"{tree.import_root}/"
     package = (tree.import_package or "").split("/")[0]
     paths = [f"{base}{package}" if package else "."]
@@ -124,6 +128,13 @@ def _site(
     site = build_site(root / environment.requirements, root / trim, environment.python, folder)
     packed = pack_folder(site, folder, f"{name}-{site.name}")
     return {f"site/{path.name}": path for path in packed}
+
+
+def _brought(package: Package, files: dict[str, Path]) -> bool:
+    """Whether a file of the package is among the further ones."""
+    named = package.name.replace("-", "_")
+    also = [path for path, file in files.items() if file.name.startswith(named)]
+    return any(sha256_file(files[path]) in package.sha256 for path in also)
 
 
 def _installed(root: Path, lock: Lock, chosen: Sequence[str], package: Package) -> bool:

@@ -220,6 +220,8 @@ def build_paths(venv: Path) -> dict[str, str]:
     values = {
         "MAX_JOBS": str(os.cpu_count() or 1),
         "NVTE_FRAMEWORK": "pytorch",
+        # Otherwise it looks for a finished wheel on the network first.
+        "NVTE_PYTORCH_FORCE_BUILD": "TRUE",
         "TORCH_CUDA_ARCH_LIST": arch.stdout.strip() or "9.0",
         "CPATH": os.pathsep.join([*headers, os.environ.get("CPATH", "")]).strip(os.pathsep),
     }

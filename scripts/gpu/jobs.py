@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Run a list of commands on this machine's cards, several at once where their memory allows.
+
+    python3 jobs.py jobs.json OUT [--status]
+
+jobs.json is a list of {"name", "command" (words), "gib" (of one card), "limit_s", "after" (names),
+"env"}. Each command gets one card (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit;
+one that fails takes those after it along. OUT/jobs.done.json says how each ended and how long it
+took, from the first moment on. --status prints it. A second call takes up what has not ended well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# Of a card's 139 GiB, for all commands together; how many at once; seconds between two starts.
+CARD_GIB = 134
+AT_ONCE = 4
+STAGGER_SECONDS = 4.0
+
+
+def cards() -> list[str]:
+    """The numbers of this machine's cards."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given:
+        return given.split(",")
+    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    return [str(i) for i, line in enumerate(done.stdout.splitlines()) if line.startswith("GPU")]
+
+
+class Board:
+    """What runs where, and what has ended; written to disk at every change."""
+
+    def __init__(self, jobs: list[dict[str, Any]], out: Path, names: list[str]) -> None:
+        self.jobs, self.out, self.cards = jobs, out, names
+        self.file = out / "jobs.done.json"
+        self.done: dict[str, Any] = {}
+        if self.file.is_file():
+            old = json.loads(self.file.read_text())
+            self.done = {name: row for name, row in old.items() if row["state"] == "ok"}
+        self.running: dict[str, tuple[subprocess.Popen[bytes], str, float, dict[str, Any]]] = {}
+
+    def save(self) -> None:
+        """Write the state whole or not at all."""
+        now = time.monotonic()
+        live = {
+            name: {"state": "running", "card": card, "seconds": round(now - started, 1)}
+            for name, (_, card, started, _) in self.running.items()
+        }
+        half = self.file.with_suffix(".half")
+        half.write_text(json.dumps({**self.done, **live}, indent=1) + "\n")
+        half.replace(self.file)
+
+    def load(self, card: str) -> tuple[float, int]:
+        """GiB and number of commands on one card."""
+        there = [job for _, where, _, job in self.running.values() if where == card]
+        return sum(job.get("gib", 8) for job in there), len(there)
+
+    def ready(self) -> tuple[dict[str, Any], str] | None:
+        """The first command that may start now, and the card with most room for it."""
+        for job in self.jobs:
+            name = job["name"]
+            if name in self.done or name in self.running:
+                continue
+            before = [self.done.get(other, {}).get("state") for other in job.get("after", [])]
+            if any(state not in (None, "ok") for state in before):
+                self.done[name] = {"state": "left out: one before it failed"}
+                self.save()
+                continue
+            if None in before:
+                continue
+            for card in sorted(self.cards, key=self.load):
+                gib, count = self.load(card)
+                if gib + job.get("gib", 8) <= CARD_GIB and count < AT_ONCE:
+                    return job, card
+        return None
+
+    def start(self, job: dict[str, Any], card: str) -> None:
+        """Start one command in a session of its own, so that all of it can be ended."""
+        log = (self.out / f"{job['name']}.log").open("ab")
+        variables = {**os.environ, "CUDA_VISIBLE_DEVICES": card, **job.get("env", {})}
+        process = subprocess.Popen(
+            job["command"],
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.running[job["name"]] = (process, card, time.monotonic(), job)
+        self.save()
+
+    def reap(self) -> None:
+        """Take note of what has ended; end what is over its limit."""
+        for name, (process, card, started, job) in list(self.running.items()):
+            code = process.poll()
+            seconds = time.monotonic() - started
+            state = ""
+            if code is None and seconds > job.get("limit_s", 600):
+                self.end(process)
+                state = "over its time limit"
+            elif code is not None:
+                state = "ok" if code in job.get("good", [0]) else f"exit code {code}"
+            if state:
+                del self.running[name]
+                row = {"state": state, "card": card, "seconds": round(seconds, 1), "code": code}
+                self.done[name] = row
+                self.save()
+
+    @staticmethod
+    def end(process: subprocess.Popen[bytes]) -> None:
+        """Ask a command to end, as Ctrl-C would; then end whatever is left of its session."""
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(timeout=20)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def run(self) -> int:
+        """Until nothing runs and nothing can start."""
+        last = 0.0
+        while True:
+            self.reap()
+            found = self.ready() if time.monotonic() - last >= STAGGER_SECONDS else None
+            if found is not None:
+                self.start(*found)
+                last = time.monotonic()
+            elif not self.running and (self.ready() is None):
+                break
+            time.sleep(0.5)
+        self.save()
+        return 0 if all(row["state"] == "ok" for row in self.done.values()) else 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run the jobs, or print how they stand."""
+    if len(arguments) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    out = Path(arguments[1])
+    if "--status" in arguments:
+        print((out / "jobs.done.json").read_text())
+        return 0
+    out.mkdir(parents=True, exist_ok=True)
+    jobs = json.loads(Path(arguments[0]).read_text())
+    names = cards()
+    if not names:
+        print("error: nvidia-smi shows no card", file=sys.stderr)
+        return 2
+    return Board(jobs, out, names).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""The runner of a visit's commands: order, memory, limits, and taking up where it stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+JOBS = Path(__file__).resolve().parents[2] / "scripts/gpu/jobs.py"
+
+
+def run(folder: Path, jobs: list[dict[str, Any]], cards: str = "0,1") -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    command = [sys.executable, str(JOBS), str(folder / "jobs.json"), str(folder / "out")]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": cards}
+    # Its waiting between two starts is for Ray's ports: here nothing else takes them.
+    text = JOBS.read_text().replace("STAGGER_SECONDS = 4.0", "STAGGER_SECONDS = 0.0")
+    command[1] = str(folder / "jobs.py")
+    (folder / "jobs.py").write_text(text)
+    subprocess.run(command, env=environment, check=False, timeout=60)
+    found: dict[str, Any] = json.loads((folder / "out/jobs.done.json").read_text())
+    return found
+
+
+def shell(name: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "command": ["sh", "-c", text], **more}
+
+
+def test_one_after_another_and_what_follows_a_failure_is_left_out(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    jobs = [
+        shell("last", f"echo last >>{order}", after=["first"]),
+        shell("first", f"sleep 0.2; echo first >>{order}"),
+        shell("bad", "echo the reason; exit 3"),
+        shell("never", f"echo never >>{order}", after=["bad"]),
+        shell("verdict", "exit 1", good=[0, 1]),
+    ]
+    done = run(tmp_path / "a", jobs)
+    assert order.read_text().split() == ["first", "last"]
+    assert {name: row["state"] for name, row in done.items()} == {
+        "last": "ok",
+        "first": "ok",
+        "bad": "exit code 3",
+        "never": "left out: one before it failed",
+        "verdict": "ok",
+    }
+    assert "the reason" in (tmp_path / "a/out/bad.log").read_text()
+
+
+def test_a_card_is_not_given_more_than_it_holds(tmp_path: Path) -> None:
+    # Each notes how many of its card run beside it.
+    text = (
+        f"d={tmp_path}/c$CUDA_VISIBLE_DEVICES; mkdir -p $d; touch $d/$$; "
+        "ls $d | wc -l; sleep 1.5; rm $d/$$"
+    )
+    jobs = [shell(f"j{i}", text, gib=60) for i in range(6)]
+    done = run(tmp_path / "a", jobs)
+    assert {row["state"] for row in done.values()} == {"ok"}
+    assert {row["card"] for row in done.values()} == {"0", "1"}
+    seen = [int((tmp_path / f"a/out/j{i}.log").read_text()) for i in range(6)]
+    assert max(seen) <= 2
+
+
+def test_what_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    marker = tmp_path / "still"
+    jobs = [shell("slow", f"(sleep 3; touch {marker}) & sleep 30", limit_s=0.5)]
+    done = run(tmp_path / "a", jobs, "0")
+    assert done["slow"]["state"] == "over its time limit"
+    assert done["slow"]["seconds"] < 20
+    subprocess.run(["sleep", "3"], check=True)
+    assert not marker.exists()
+
+
+def test_a_second_call_takes_up_what_has_not_ended_well(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    jobs = [
+        shell("good", f"echo good >>{log}"),
+        shell("flaky", f"test -e {tmp_path}/now || exit 1"),
+    ]
+    assert run(tmp_path / "a", jobs)["flaky"]["state"] == "exit code 1"
+    (tmp_path / "now").touch()
+    assert run(tmp_path / "a", jobs)["flaky"]["state"] == "ok"
+    assert log.read_text().split() == ["good"]
