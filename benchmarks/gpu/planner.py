@@ -1,0 +1,224 @@
+"""The planner against a card: predicted and measured peak memory of Hy3-shaped models.
+
+    python benchmarks/gpu/planner.py make OUT TOKENIZER   configs of every size and engine, and jobs.json
+    python scripts/gpu/jobs.py OUT/jobs.json OUT/logs     on a GPU machine: measures them
+    python benchmarks/gpu/planner.py compare OUT          writes OUT/planner.json, prints the table
+
+TOKENIZER is a folder with a tokenizer (the rehearsal's model). docs/gpu.md has the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from reprise.files import dump_json, write_text
+from reprise.pipeline_place import Place
+from reprise.recipe.compose import compose
+from reprise.recipe.memory import rollout_weights, training_memory
+from reprise.recipe.model import Model
+from reprise.recipe.overrides import Line
+from reprise.recipe.setup import Setup
+from reprise.recipe.verltree import find_tree
+
+ROOT = Path(__file__).resolve().parents[2]
+GIB = 2**30
+LENGTH = 1024
+TOKENS = 8192
+# Hidden width, layers, experts; the other sizes follow as in Hy3 (4096, 80, 192).
+SIZES = {
+    "0.1B": (512, 8, 16),
+    "0.3B": (1024, 8, 16),
+    "0.8B": (1024, 16, 32),
+    "1.7B": (1536, 16, 32),
+    "2.9B": (2048, 16, 32),
+    "5.4B": (2048, 16, 64),
+    "6.7B": (2048, 20, 64),
+}
+# Offloading these would fill the host's memory, which grows slowly on such machines.
+NO_OFFLOAD = {"5.4B", "6.7B"}
+ENGINES = ("fsdp", "megatron")
+
+
+def shape(hidden: int, layers: int, experts: int) -> dict[str, Any]:
+    """A config.json with Hy3's proportions."""
+    heads = 2 * hidden // 128
+    return {
+        "architectures": ["HYV3ForCausalLM"],
+        "model_type": "hy_v3",
+        "vocab_size": 32768,
+        "hidden_size": hidden,
+        "intermediate_size": 13 * hidden // 4,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": max(1, heads // 8),
+        "head_dim": 128,
+        "num_experts": experts,
+        "num_experts_per_tok": 8,
+        "num_shared_experts": 1,
+        "moe_intermediate_size": 3 * hidden // 8,
+        "expert_hidden_dim": 3 * hidden // 8,
+        "first_k_dense_replace": 1,
+        "router_scaling_factor": 1.5,
+        "enable_moe_fp32_combine": False,
+        "route_norm": True,
+        "qk_norm": True,
+        "moe_router_enable_expert_bias": True,
+        "moe_router_use_sigmoid": True,
+        "enable_lm_head_fp32": True,
+        "max_position_embeddings": 4096,
+        "initializer_range": 0.02,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "tie_word_embeddings": False,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "dtype": "float32",
+    }
+
+
+def config(engine: str) -> dict[str, Any]:
+    """The rehearsal's resolved config on a GPU with `engine`."""
+    tree = find_tree(ROOT, "verl", "0.9.0")
+    lines = [Line(text) for text in Place("gpu", engine).overrides()]
+    composed = compose("rehearsal/recipe", tree, lines, ROOT / "recipes")
+    if composed.faults:
+        sys.exit(str(composed.faults[0].message))
+    return composed.values
+
+
+def make(out: Path, tokenizer: Path) -> None:
+    """Write what the measurement needs, and its jobs."""
+    out.mkdir(parents=True, exist_ok=True)
+    jobs: list[dict[str, Any]] = []
+    for engine in ENGINES:
+        write_text(out / f"config-{engine}.json", json.dumps(config(engine)))
+    # The largest first: they need a card of their own.
+    for name in reversed(SIZES):
+        folder = out / name
+        folder.mkdir(exist_ok=True)
+        write_text(folder / "config.json", json.dumps(shape(*SIZES[name]), indent=1))
+        for file in tokenizer.glob("*token*"):
+            shutil.copy(file, folder)
+        for engine in (*ENGINES, "vllm"):
+            jobs.append(_job(out, name, engine))
+    dump_json(out / "jobs.json", jobs)
+
+
+def _job(out: Path, name: str, engine: str) -> dict[str, Any]:
+    python = ROOT / ".venv-gpu/bin/python"
+    command = [str(python), str(ROOT / "scripts/gpu/measure.py"), "--engine", engine]
+    command += ["--model", str(out / name), "--out", str(out / f"{name}-{engine}.json")]
+    command += ["--tokens", str(TOKENS)]
+    if engine != "vllm":
+        variants = "recompute,plain" if name in NO_OFFLOAD else "recompute,recompute+offload,plain"
+        command += ["--config", str(out / f"config-{engine}.json"), "--variants", variants]
+    peak = max(sum(predict(name, engine, variant).values()) for variant in ("recompute", "plain"))
+    # A third more than planned, since the plan is what is on trial; never more than a card.
+    gib = min(130.0, 4 + peak / GIB * 1.35)
+    return {"name": f"{name}-{engine}", "command": command, "gib": round(gib, 1), "limit_s": 240}
+
+
+def setup_of(name: str, engine: str, variant: str) -> Setup:
+    """The planner's view of one measurement."""
+    values = copy.deepcopy(_cached_config(engine))
+    values["data"] |= {"max_prompt_length": LENGTH // 2, "max_response_length": LENGTH // 2}
+    node = values["actor_rollout_ref"]
+    node["actor"]["ppo_max_token_len_per_gpu"] = TOKENS
+    node["actor"]["ppo_micro_batch_size_per_gpu"] = TOKENS // LENGTH
+    recompute = "recompute" in variant
+    node["model"]["enable_gradient_checkpointing"] = recompute
+    if engine == "megatron":
+        override = node["actor"]["megatron"]["override_transformer_config"]
+        for key, value in (("granularity", "full"), ("method", "uniform"), ("num_layers", 1)):
+            override[f"recompute_{key}"] = value if recompute else None
+    return Setup(values, None, Model(shape(*SIZES[name]), "config.json"))
+
+
+_CONFIGS: dict[str, dict[str, Any]] = {}
+
+
+def _cached_config(engine: str) -> dict[str, Any]:
+    if engine not in _CONFIGS:
+        _CONFIGS[engine] = config(engine)
+    return _CONFIGS[engine]
+
+
+def predict(name: str, engine: str, variant: str) -> dict[str, int]:
+    """Bytes by term, without the context of CUDA and the buffers of the libraries."""
+    if engine == "vllm":
+        model = Model(shape(*SIZES[name]), "config.json")
+        counts = model.parameters()
+        assert counts is not None
+        return {"weights": rollout_weights(model, counts, 1)}
+    terms = dict(training_memory(setup_of(name, engine, variant)).terms)
+    terms.pop("context and buffers", None)
+    return terms
+
+
+def rows(out: Path) -> Iterator[dict[str, Any]]:
+    """One row a size, engine and variant: predicted, measured, and by how much it is off."""
+    for name in SIZES:
+        for engine in ENGINES:
+            file = out / f"{name}-{engine}.json"
+            if not file.is_file():
+                continue
+            found: Mapping[str, Any] = json.loads(file.read_text())
+            for variant, measured in found["variants"].items():
+                terms = predict(name, engine, variant)
+                row = {"size": name, "engine": engine, "variant": variant, "predicted": dict(terms)}
+                row |= {"parameters": found["parameters"], "measured": measured}
+                row["predicted_total"] = sum(terms.values())
+                if "peak_forward_backward" in measured:
+                    peak = max(measured["peak_forward_backward"], measured["peak_optimizer"])
+                    row["off"] = sum(terms.values()) / peak - 1
+                yield row
+
+
+def compare(out: Path) -> None:
+    """Print the table and write planner.json."""
+    table = list(rows(out))
+    served = [json.loads(p.read_text()) for p in sorted(out.glob("*-vllm.json"))]
+    for row in table:
+        measured = row["measured"]
+        if "off" not in row:
+            print(f"{row['size']:>5} {row['engine']:8} {row['variant']:18} {measured}"[:120])
+            continue
+        print(
+            f"{row['size']:>5} {row['engine']:8} {row['variant']:18} "
+            f"planned {row['predicted_total'] / GIB:7.2f}  forward and backward "
+            f"{measured['peak_forward_backward'] / GIB:7.2f}  optimizer "
+            f"{measured['peak_optimizer'] / GIB:7.2f}  off {100 * row['off']:+5.1f} %"
+        )
+    for found in served:
+        planned = sum(predict(found["model"], "vllm", "").values())
+        cache = found.get("kv_cache", 0)
+        weights = found["allocated_after_build"] - cache
+        print(
+            f"{found['model']:>5} vllm weights planned {planned / GIB:.2f} found {weights / GIB:.2f}"
+        )
+    dump_json(out / "planner.json", {"training": table, "rollout": served})
+
+
+def main() -> None:
+    """Make the inputs, or compare."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("make", "compare"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("tokenizer", type=Path, nargs="?")
+    options = parser.parse_args()
+    if options.what == "make":
+        if options.tokenizer is None:
+            parser.error("make needs a folder with a tokenizer")
+        make(options.out.absolute(), options.tokenizer)
+    else:
+        compare(options.out.absolute())
+
+
+if __name__ == "__main__":
+    main()
