@@ -55,6 +55,6 @@ class CriticEngine(BridgedValueModelEngine):
         plain.__dict__.update(model_type="language_model", hf_config=settings)
         self.model_config = plain
         try:
-            return super()._build_module()  # type: ignore[no-any-return]
+            return super()._build_module()
         finally:
             self.model_config = wanted
