@@ -25,4 +25,4 @@ apt install -y "$@"
 apt clean
 [ -z "$list" ] || rm -f "$list"
 rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/ldconfig/aux-cache /var/cache/debconf/*-old \
-    /var/lib/dpkg/*-old /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /etc/ssh/ssh_host_*
+    /var/lib/dpkg/*-old /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /run/adduser /etc/ssh/ssh_host_*

@@ -151,18 +151,28 @@ class Project:
         )
 
 
-def copy_project(folder: Path, places: Sequence[str]) -> Path:
-    """Copy what git tracks below `places` (the working tree's state) into a new repository."""
+def copy_project(folder: Path, places: Sequence[str], lock: str) -> Path:
+    """Copy what git tracks below `places` (the working tree's state) into a new repository.
+
+    `lock` is its versions.lock.
+    """
     listed = sh("git", "-C", str(ROOT), "ls-files", "-z", "--", *places).split("\0")
     for path in filter(None, listed):
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / path, target)
+    (folder / "versions.lock").write_text(lock)
+    commit(folder)
+    return folder
+
+
+def commit(folder: Path) -> str:
+    """Make `folder` a repository with everything in it; the commit."""
     git = ("git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.org")
     sh(*git, "init", "-q")
     sh(*git, "add", "-A")
-    sh(*git, "commit", "-q", "-m", "copy")
-    return folder
+    sh(*git, "commit", "-q", "-m", "all")
+    return sh(*git, "rev-parse", "HEAD").strip()
 
 
 def interpreter(version: str) -> Path | None:

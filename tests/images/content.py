@@ -51,6 +51,15 @@ def files(engine: Engine, image: str, base: str) -> dict[str, tuple[object, ...]
     return found
 
 
+def left_in(added: dict[str, tuple[object, ...]], places: tuple[str, ...]) -> list[str]:
+    """What lies in `places`: folders and marks of removed files are no content."""
+    return [
+        path
+        for path, about in added.items()
+        if path.startswith(places) and about[0] != tarfile.DIRTYPE and "/.wh." not in path
+    ]
+
+
 def holding(engine: Engine, image: str, words: list[bytes]) -> list[str]:
     """Where in an image, its history and its labels included, one of `words` stands."""
     found: list[str] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.bed import Engine, Project, copy_project, interpreter, sh
+from tests.images.bed import Engine, Project, commit, copy_project, interpreter
 from tests.images.standin import make_standin, tiny_wheel
 
 pytestmark = pytest.mark.containers
@@ -33,11 +33,7 @@ def repository(folder: Path) -> str:
     """A tiny stand-in for the plug-in's repository; its commit."""
     (folder / "verl_hardware_plugin").mkdir(parents=True)
     (folder / "verl_hardware_plugin" / "__init__.py").write_text("NAME = 'musa'\n")
-    git = ("git", "-C", str(folder), "-c", "user.name=t", "-c", "user.email=t@example.org")
-    sh(*git, "init", "-q")
-    sh(*git, "add", "-A")
-    sh(*git, "commit", "-q", "-m", "plug-in")
-    return sh(*git, "rev-parse", "HEAD").strip()
+    return commit(folder)
 
 
 @pytest.fixture(scope="module")
@@ -48,20 +44,21 @@ def stage(
     if home is None:
         pytest.skip("no Python 3.10 is here, which the vendor's image has")
     folder = tmp_path_factory.mktemp("musa")
-    commit = repository(folder / "plugin")
+    revision = repository(folder / "plugin")
     (folder / "old").mkdir()
     torch = tiny_wheel(folder / "old", "torch", "2.7.1")
     base = make_standin(
         engine, folder / "base", f"{host}/suite:v1", debian, (home, "3.10"), [torch], _PLACES
     )
     name, _, digest = base.partition("@")
-    root = copy_project(folder / "project", ["docker", "recipes/hy3/card.toml", "scripts"])
-    (root / "versions.lock").write_text(
+    lock = (
         f'schema = 1\n[image.musa]\nmachines = ["musa"]\nrepository = "{name}"\nwant = "v1"\n'
         f'digest = "{digest}"\n[tree.verl-hardware-plugin]\nmachines = ["musa"]\n'
         f'url = "file://{folder / "plugin"}"\npath = "third_party/verl-hardware-plugin"\n'
-        f'commit = "{commit}"\nimport_root = "."\nimport_package = "verl_hardware_plugin"\n'
+        f'commit = "{revision}"\nimport_root = "."\nimport_package = "verl_hardware_plugin"\n'
     )
+    places = ["docker", "recipes/hy3/card.toml", "scripts"]
+    root = copy_project(folder / "project", places, lock)
     project = Project(root, engine)
     stage = Stage(project, root / "docker" / "musa" / "site")
     code, report = stage.build()

@@ -1,0 +1,10 @@
+#!/bin/sh
+# Check out one commit of a repository: sh fetch.sh OWNER/NAME COMMIT FOLDER
+# GIT is the address of the host (https://…, or file:///… of a folder of mirrors).
+set -eu
+: "${GIT:?name the host of the repositories: --build-arg GIT=...}"
+git init --quiet "$3"
+git -C "$3" fetch --quiet --depth 1 "$GIT/$1" "$2"
+git -C "$3" checkout --quiet FETCH_HEAD
+test "$(git -C "$3" rev-parse HEAD)" = "$2"
+git -C "$3" submodule update --quiet --init --recursive --depth 1
