@@ -115,8 +115,9 @@ def _find(project: Project, text: str | None) -> RunFolder:
 def run_status(project: Project, text: str | None, view: View | None = None) -> Status:
     """Look at a run, the newest by default; with a `view`, until it ends.
 
-    Raises OperatorError for an unknown run. A cluster that asks for another token is an OperatorError; one that does not answer is a
-    check that could not be evaluated, and what the folder tells is told all the same.
+    Raises OperatorError for an unknown run and for a cluster that asks for another token. One that
+    does not answer is a check that could not be evaluated; what the folder tells is told all the
+    same.
     """
     folder = _find(project, text)
     facts = folder.read()
