@@ -13,17 +13,18 @@ import psutil
 from reprise.errors import OperatorError
 from reprise.files import dump_json, write_text
 from reprise.findings import Report
+from reprise.pipeline_runs import settings_of
 from reprise.pipeline_train_checks import need_of
 from reprise.pipeline_train_job import SECRETS, Task, TrainOptions
 from reprise.pipeline_train_place import Place
 from reprise.run.attempt import Attempt
 from reprise.run.display import RunDisplay
 from reprise.run.folder import RunFolder
-from reprise.run.following import Follower, follow
 from reprise.run.jobs import Jobs, open_jobs
 from reprise.run.resume import Resume
 from reprise.run.retry import Policy
 from reprise.run.supervise import Supervised, supervise
+from reprise.run.view import View, watch
 from reprise.triage.first_error import first_error
 
 __all__ = ["Session", "run_session", "secret_file", "write_job"]
@@ -70,12 +71,10 @@ class Session:
         if self.options.detach:
             # The same as Ctrl-C right after the submission.
             raise KeyboardInterrupt
-        total = int(self.folder.read()["steps"])
-        with self.console.training(total) as display:
-            follower = Follower(
-                display.step, display.phase, self.options.stall or self.place.stall_seconds
-            )
-            return follow(self.folder, number, jobs, follower)
+        stall = self.options.stall or self.place.stall_seconds
+        settings = settings_of(self.task.project, self.folder)
+        with View(quiet=self.options.quiet) as view:
+            return watch(self.folder, number, jobs, stall, view, settings)
 
     def cause(self, number: int) -> str:
         """The first error in the log of an attempt."""

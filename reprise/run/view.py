@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reprise.errors import CannotTell
+from reprise.errors import OperatorError
 from reprise.findings import Finding, Severity
 from reprise.run.alarms import AlarmSettings
 from reprise.run.attempt import Attempt
@@ -124,12 +124,21 @@ def watch(
     one whose watcher is interrupted (KeyboardInterrupt passes through).
     """
     contact: Contact | None = None
-    with contextlib.suppress(CannotTell):
+    with contextlib.suppress(OperatorError):
         contact = contact_of(folder)
     monitor = Monitor(folder, contact, settings)
 
+    told: set[str] = set()
+
     def look() -> None:
-        seen = monitor.look()
+        try:
+            seen = monitor.look()
+        except (OperatorError, OSError) as error:
+            # What cannot be looked at does not end the watch of a job that goes on.
+            if str(error) not in told:
+                told.add(str(error))
+                view.line(str(error))
+            return
         for finding in seen.fresh:
             folder.event("alarm", attempt=number, **finding.to_json())
         view.show(seen)
