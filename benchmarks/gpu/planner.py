@@ -1,6 +1,6 @@
 """The planner against a card: predicted and measured peak memory of Hy3-shaped models.
 
-    python benchmarks/gpu/planner.py make OUT TOKENIZER   configs of every size and engine, and jobs.json
+    python benchmarks/gpu/planner.py make OUT TOKENIZER   configs of every size, and jobs.json
     python scripts/gpu/jobs.py OUT/jobs.json OUT/logs     on a GPU machine: measures them
     python benchmarks/gpu/planner.py compare OUT          writes OUT/planner.json, prints the table
 
@@ -199,9 +199,8 @@ def compare(out: Path) -> None:
         planned = sum(predict(found["model"], "vllm", "").values())
         cache = found.get("kv_cache", 0)
         weights = found["allocated_after_build"] - cache
-        print(
-            f"{found['model']:>5} vllm weights planned {planned / GIB:.2f} found {weights / GIB:.2f}"
-        )
+        text = f"weights planned {planned / GIB:.2f} found {weights / GIB:.2f}"
+        print(f"{found['model']:>5} vllm     {text}")
     dump_json(out / "planner.json", {"training": table, "rollout": served})
 
 

@@ -87,6 +87,11 @@ def make_venv(python: str, facts: dict, site: Path, venv: Path = VENV) -> None:
     own = venv / "lib" / f"python{major}.{minor}" / "site-packages"
     lines = [str(site.resolve()), *facts["site"]]
     (own / "reprise_gpu.pth").write_text("".join(f"{line}\n" for line in lines))
+    # TransformerEngine looks for CUDA's libraries in the folder of this very environment.
+    for machine in facts["site"]:
+        libraries, link = Path(machine) / "nvidia", own / "nvidia"
+        if libraries.is_dir() and not link.exists():
+            link.symlink_to(libraries)
     install_plugins(own)
     starter = venv / "bin" / "ray"
     starter.write_text(
