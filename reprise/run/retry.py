@@ -35,13 +35,14 @@ _READ_ONLY = re.compile(r"Read-only file system|\[Errno 30\]|Permission denied|\
 _GONE = re.compile(
     r"ActorDied|ActorUnavailable|WorkerCrashed|NodeDied|RayletUnavailable|EngineDead|"
     r"ObjectLost|OwnerDied|Connection|Timeout|Broken ?[Pp]ipe|SIGKILL|unexpectedly|"
-    r"did not answer|could not be read"
+    r"did not answer|could not be read|exit code (?:137|143|-9|-15)\b"
 )
-_ALWAYS = (
+_Rules = tuple[tuple[re.Pattern[str], str], ...]
+_ALWAYS: _Rules = (
     (_DISK, "the storage is full: make room first"),
     (_READ_ONLY, "something cannot be written: correct its permissions or its mount first"),
 )
-_FRESH = (
+_FRESH: _Rules = (
     (_MEMORY, "out of memory before the first step: the next attempt needs as much"),
     (_DATA, "the data or the model cannot be read: the next attempt finds the same"),
     (_CONFIG, "the configuration or the code is refused: the next attempt is refused alike"),
@@ -89,7 +90,7 @@ class Policy:
 
 def why_not_again(failure: Failure, before: Failure | None) -> str | None:
     """Why another attempt would fail alike, in words; None when it is worth trying."""
-    rules = (*_ALWAYS, *(_FRESH if failure.fresh else ()))
+    rules: _Rules = (*_ALWAYS, *(_FRESH if failure.fresh else ()))
     for pattern, why in rules:
         if pattern.search(failure.error):
             return why

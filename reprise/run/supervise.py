@@ -83,7 +83,7 @@ def supervise(
         if attempt.outcome is Outcome.STALLED:
             hands.say(f"attempt {number}: {attempt.message}; stopping its job")
             _stop(jobs, f"{folder.name}-{number}")
-        cause = hands.cause(number) or attempt.message
+        cause = hands.cause(number) or attempt.message.partition("\n")[0].rstrip(":")
         _record(folder, attempt, cause)
         if attempt.outcome is Outcome.SUCCEEDED:
             return _succeeded(folder, attempt)
