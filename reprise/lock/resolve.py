@@ -126,16 +126,41 @@ def resolve_image(name: str, image: Image, to: str | None) -> tuple[Changes, str
             failures.append(error.message)
             continue
         return _image_changes(tag, found), repository
+    found = _held(name, image, tag, failures)
+    return _image_changes(tag, found), "the local engine"
+
+
+def _held(name: str, image: Image, tag: str, failures: list[str]) -> Resolved:
+    """What the local engine holds under the tag, with the one digest that it was pulled by.
+
+    An image that was built or loaded from an archive here has none, and its own id is no digest.
+    """
+    reference = f"{image.repository}:{tag}"
     try:
-        held = inspect_image(f"{image.repository}:{tag}")
+        held = inspect_image(reference)
     except CannotTell as error:
-        held, failures = None, [*failures, f"{error.where} {error.message}"]
-    digests = {item.rpartition("@")[2] for item in held.repo_digests} if held else set()
+        failures = [*failures, f"{error.where} {error.message}"]
+        held = None
+    else:
+        if held is None:
+            failures = [*failures, f"the local engine does not hold {reference}"]
+    own = image.repository.removeprefix("docker.io/")
+    digests = {
+        digest
+        for repository, _, digest in (item.rpartition("@") for item in held.repo_digests)
+        if repository.removeprefix("docker.io/") == own
+    } if held else set()  # fmt: skip
+    if held is not None and len(digests) != 1:
+        count = f"{len(digests)} digests" if digests else "no digest"
+        failures = [*failures, f"the local engine holds {reference} under {count}"]
     if held is None or len(digests) != 1:
         fix = "repeat it where the registry or a mirror can be reached, or pull the image first"
         raise CannotTell("registry", f"image.{name}", "; ".join(failures), fix)
-    found = Resolved(digests.pop(), held.id, held.platform)
-    return _image_changes(tag, found), "the local engine"
+    if held.platform != "/".join(image.platform.split("/")[:2]):
+        message = f"the local engine holds it for {held.platform}, the lock wants {image.platform}"
+        fix = f"pull it with --platform {image.platform}"
+        raise OperatorError("image-platform", reference, message, fix)
+    return Resolved(digests.pop(), held.id, held.platform)
 
 
 def _image_changes(tag: str, found: Resolved) -> Changes:

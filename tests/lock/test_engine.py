@@ -118,3 +118,51 @@ def test_an_image_from_tag_to_a_machine_without_network(
         assert state() == "ok"
         # Without a registry the engine itself says what the tag is; loaded, it knows no digest.
         assert lock_images(path, [], write=False).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.full
+def test_the_engine_says_what_a_tag_is_when_the_registry_is_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRISE_ENGINE", DOCKER)
+    path = tmp_path / "versions.lock"
+    (tmp_path / "file").write_text("content")
+    base = str(tmp_path / "base.tar")
+    with tarfile.open(base, "w") as archive:
+        archive.add(tmp_path / "file", "file")
+    with engine(tmp_path / "e", "172.31.243.1/24") as socket:
+        monkeypatch.setenv("DOCKER_HOST", socket)
+        with registry(tmp_path / "r") as served, registry(tmp_path / "q") as other:
+            name = f"{served.host}/site/base"
+            docker("import", base, f"{name}:v1")
+            said = docker("push", f"{name}:v1")
+            # Pushed elsewhere too: that repository's digest is none of this one's.
+            docker("tag", f"{name}:v1", f"{other.host}/copy:v1")
+            docker("push", "-q", f"{other.host}/copy:v1")
+            docker("import", "-c", "LABEL built=1", base, f"{name}:built")
+        text = (
+            f'schema = 1\n[image.base]\nmachines = ["h20"]\nrepository = "{name}"\n'
+            'want = "v1"\nunpinned = "to be resolved"\n'
+        )
+        path.write_text(text)
+        report = lock_images(path, [], write=True)
+        assert report.verdict is Verdict.OK, report.findings
+        assert report.data["images"][0]["from"] == "the local engine"
+        image = read_lock(path).image["base"]
+        assert image.digest is not None and f"digest: {image.digest}" in said
+        assert image.image_id == docker("image", "inspect", "-f", "{{.Id}}", f"{name}:v1")
+        assert not image.unpinned
+        _, (row,) = verify_entries(read_lock(path), ["image.base"], Site(tmp_path))
+        assert row.state == "ok"
+        other_platform = 'want = "v1"\nplatform = "linux/arm64"'
+        for change, verdict, told in (
+            ('want = "built"', Verdict.UNKNOWN, "under no digest"),
+            ('want = "absent"', Verdict.UNKNOWN, "does not hold"),
+            (other_platform, Verdict.PROBLEM, "for linux/amd64, the lock wants linux/arm64"),
+        ):
+            path.write_text(text.replace('want = "v1"', change))
+            before = path.read_bytes()
+            report = lock_images(path, [], write=True)
+            assert report.verdict is verdict, (change, report.findings)
+            assert told in report.findings[0].message
+            assert path.read_bytes() == before
