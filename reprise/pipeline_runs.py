@@ -20,9 +20,9 @@ from reprise.run.alarms import AlarmSettings, alarm_settings
 from reprise.run.feed import Feed
 from reprise.run.folder import FINISHED, RunFolder, find_run
 from reprise.run.jobs import ENDED
-from reprise.run.monitor import LIVE, Contact, Monitor, contact_of, last_attempt
+from reprise.run.monitor import GONE, LIVE, Contact, Monitor, contact_of, last_attempt, supervised
 from reprise.run.seen import Seen
-from reprise.run.stopping import stop_run, supervised
+from reprise.run.stopping import stop_run
 from reprise.run.view import View, attend
 
 __all__ = ["Status", "list_runs", "run_log", "run_status", "settings_of", "stop"]
@@ -171,6 +171,9 @@ def _judge_state(report: Report, folder: RunFolder, seen: Seen, silent: CannotTe
         report.failed(STATE, log, f"the run {seen.state} at step {seen.step}: {told}", again)
     elif silent is not None:
         report.unknown(silent.rule, silent.where, silent.message, silent.fix)
+    elif seen.job == GONE and not supervised(facts):
+        text = "Ray does not know the job: it was never submitted, or Ray has begun anew"
+        report.failed(STATE, log, text, again)
     elif seen.job in ENDED and not supervised(facts):
         text = f"the job has ended ({seen.job}) and nobody supervises the run"
         report.failed(STATE, log, text, again)

@@ -41,32 +41,48 @@ _MISMATCH = (
 
 
 def broken(history: History) -> Iterator[Alarm]:
-    """NaN or Inf. A metric that never was finite is unused, unless no step can do without it."""
-    serious: dict[str, int] = {}
-    lone: dict[str, int] = {}
+    """What is newly NaN or Inf. What never was finite is unused, but for the vital metrics."""
+    vital: list[str] = []
+    often: dict[str, int] = {}
+    lone: list[str] = []
     for name, values in history.values.items():
         if history.steps[name][-1:] != [history.last] or math.isfinite(values[-1]):
             continue
-        bad = [
-            step
-            for step, value in zip(history.steps[name], values, strict=True)
-            if not math.isfinite(value)
-        ]
-        if name in _VITAL or _OFTEN <= len(bad) < len(values):
-            serious[name] = bad[0]
-        elif len(bad) < len(values):
-            lone[name] = bad[0]
-    for names, severity in ((serious, Severity.ERROR), (lone, Severity.NOTE)):
-        if not names:
-            continue
-        ranked = sorted(names, key=lambda name: (names[name], name not in _VITAL, name))
-        first, metric = names[ranked[0]], ranked[0]
-        more = f" and {len(ranked) - 1} more metrics" if len(ranked) > 1 else ""
+        bad = [i for i, value in enumerate(values) if not math.isfinite(value)]
+        if name in _VITAL:
+            vital += [name] if len(bad) == 1 else []
+        elif len(bad) < len(values) and len(bad) == _OFTEN:
+            often[name] = history.steps[name][bad[0]]
+        elif len(bad) < len(values) and len(bad) == 1:
+            lone.append(name)
+    last = history.last or 0
+    if vital:
+        # The others follow from it: they are counted, and not told apart.
+        names = [*sorted(vital, key=_VITAL.index), *often, *lone]
+        yield _nan(history, names, last, Severity.ERROR)
+    elif any(name in _VITAL for name in _bad_now(history)):
+        return
+    elif often:
+        names = sorted(often, key=lambda name: (often[name], name))
+        yield _nan(history, names, often[names[0]], Severity.ERROR)
+    elif lone:
+        yield _nan(history, sorted(lone), last, Severity.NOTE)
+
+
+def _bad_now(history: History) -> Iterator[str]:
+    for name in _VITAL:
+        values = history.values[name]
+        if history.steps[name][-1:] == [history.last] and not math.isfinite(values[-1]):
+            yield name
+
+
+def _nan(history: History, names: list[str], first: int, severity: Severity) -> Alarm:
+    more = f" and {len(names) - 1} more metrics" if len(names) > 1 else ""
+    text, fix = f"NaN or Inf{more}, once", "watch it"
+    if severity is Severity.ERROR:
         text = f"NaN or Inf{more}; last good step {first - 1}"
         fix = f"look into step {first}; {history.resume(first)}"
-        if severity is Severity.NOTE:
-            text, fix = f"NaN or Inf{more}, once", "watch it"
-        yield Alarm("run-alarm-nan", severity, metric, first, f"{metric} NaN", text, fix)
+    return Alarm("run-alarm-nan", severity, names[0], first, f"{names[0]} NaN", text, fix)
 
 
 def floor(history: History) -> Iterator[Alarm]:

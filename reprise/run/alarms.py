@@ -47,12 +47,11 @@ class Alarms:
     ) -> None:
         self.settings = settings or AlarmSettings()
         self._history = History(lambda: iter(saved()))
-        self._told: dict[tuple[str, Severity], Alarm] = {}
-        self._findings: dict[tuple[str, Severity], Finding] = {}
+        self._told: dict[tuple[str, Severity, str], tuple[Alarm, Finding]] = {}
 
     def standing(self) -> list[Finding]:
         """What was told and not forgotten, in the order of telling."""
-        return [self._findings[key] for key in self._told]
+        return [finding for _, finding in self._told.values()]
 
     def feed(self, step: int, values: Mapping[str, float]) -> list[Finding]:
         """Take one step's metrics, name to value; a record of a validation alone is left out."""
@@ -61,7 +60,8 @@ class Alarms:
             return []
         if self._history.last is not None and step <= self._history.last:
             self._history.rewind(step)
-            self._told = {key: told for key, told in self._told.items() if told.first < step}
+            kept = ((key, told) for key, told in self._told.items() if told[0].first < step)
+            self._told = dict(kept)
         self._history.add(step, values)
         return [self._tell(alarm) for alarm in self._found() if self._is_new(alarm)]
 
@@ -76,23 +76,22 @@ class Alarms:
 
     def _is_new(self, alarm: Alarm) -> bool:
         # What was told as an error is not told again as less.
-        keys = ((alarm.rule, alarm.severity), (alarm.rule, Severity.ERROR))
-        return not any(key in self._told for key in keys)
+        severities = (alarm.severity, Severity.ERROR)
+        return not any((alarm.rule, severity, alarm.what) in self._told for severity in severities)
 
     def _tell(self, alarm: Alarm) -> Finding:
         earlier = sorted(
             {
                 (told.first, told.what)
-                for told in self._told.values()
-                if told.first <= alarm.first and told.rule != alarm.rule
+                for told, _ in self._told.values()
+                if told.first <= alarm.first and told.what != alarm.what
             }
         )
-        self._told[alarm.rule, alarm.severity] = alarm
         text = alarm.message
         if earlier:
             events = ", ".join(f"{what} at step {step}" for step, what in earlier)
             text += f" (before it: {events})"
         where = f"{alarm.metric}@{alarm.first}"
         finding = Finding(alarm.rule, alarm.severity, where, text, alarm.fix)
-        self._findings[alarm.rule, alarm.severity] = finding
+        self._told[alarm.rule, alarm.severity, alarm.what] = (alarm, finding)
         return finding

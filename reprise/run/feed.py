@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,17 +30,19 @@ class _File:
     path: Path
     position: int = 0
 
-    def lines(self) -> list[bytes]:
-        """New whole lines; the last one waits until its end is written."""
+    def lines(self) -> Iterator[bytes]:
+        """New whole lines, without their ends; the last one waits until its end is written."""
         try:
-            with self.path.open("rb") as file:
-                file.seek(self.position)
-                fresh = file.read()
+            file = self.path.open("rb")
         except OSError:
-            return []
-        whole = fresh[: fresh.rfind(b"\n") + 1]
-        self.position += len(whole)
-        return whole.splitlines()
+            return
+        with file:
+            file.seek(self.position)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self.position += len(line)
+                yield line[:-1]
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import statistics
 import time
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reprise.errors import CannotTell
+from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Finding, Severity
 from reprise.metrics import is_validation
 from reprise.run import watchers
@@ -22,12 +23,16 @@ from reprise.run.jobs import Jobs, read_token
 from reprise.run.layouts import folder_bytes
 from reprise.run.nodes import list_nodes
 from reprise.run.pending import pending
+from reprise.run.processes import alive
 from reprise.run.seen import NUMBERS, Seen, age
 
-__all__ = ["LIVE", "Contact", "Monitor", "contact_of", "last_attempt"]
+__all__ = ["LIVE", "Contact", "Monitor", "contact_of", "last_attempt", "supervised"]
 
 LIVE = frozenset({"created", "submitted", "running"})
 """States of run.json in which a job may be running."""
+
+GONE = "UNKNOWN"
+"""In place of Ray's word on a job that it does not know: never submitted, or Ray began anew."""
 
 _STEP_TIMES = ("timing_s/step", "perf/time_per_step")
 _SLOW_SECONDS = 30.0
@@ -43,7 +48,10 @@ class Contact:
 
 
 def contact_of(folder: RunFolder) -> Contact:
-    """The Jobs API that the run's job runs under; RAY_AUTH_TOKEN_PATH overrides the token's file.
+    """The Jobs API that the run's job runs under.
+
+    The token is the one that run.json names; where that cannot be read or is refused, that of
+    RAY_AUTH_TOKEN_PATH.
 
     Raises CannotTell when run.json names none or it does not answer, OperatorError when it asks
     for another token.
@@ -51,9 +59,9 @@ def contact_of(folder: RunFolder) -> Contact:
     facts = folder.read()
     # A run of `reproduce` has a private Ray only, whose temp dir holds the token.
     address = facts.get("address") or facts.get("ray_address")
-    token_file = os.environ.get("RAY_AUTH_TOKEN_PATH") or facts.get("token_file")
-    if not token_file and facts.get("ray_temp_dir"):
-        token_file = str(Path(str(facts["ray_temp_dir"])) / "token")
+    named = facts.get("token_file")
+    if not named and facts.get("ray_temp_dir"):
+        named = str(Path(str(facts["ray_temp_dir"])) / "token")
     if not address:
         raise CannotTell(
             "run-address",
@@ -61,8 +69,18 @@ def contact_of(folder: RunFolder) -> Contact:
             f"run.json names no Ray to ask (state {facts.get('state')})",
             f"take the run up again: reprise train --resume {folder.name}",
         )
+    own = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    try:
+        return _reach(str(address), named)
+    except OperatorError as error:
+        if own in (None, "", named) or error.rule != "run-token":
+            raise
+    return _reach(str(address), own)
+
+
+def _reach(address: str, token_file: str | None) -> Contact:
     token = read_token(token_file)
-    return Contact(Jobs(str(address), token), str(address), token)
+    return Contact(Jobs(address, token), address, token)
 
 
 def last_attempt(folder: RunFolder, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,6 +91,16 @@ def last_attempt(folder: RunFolder, facts: Mapping[str, Any]) -> dict[str, Any]:
     if attempts is None and folder.log_file(1).exists():
         return {"number": 1, "job": f"{folder.name}-1", "resumed_from": None}
     return {}
+
+
+def supervised(facts: Mapping[str, Any]) -> bool:
+    """Whether a command supervises the run now; one on another host is believed."""
+    watcher = facts.get("watcher") or facts.get("process")
+    if not watcher:
+        return False
+    if watcher.get("host") not in (None, socket.gethostname()):
+        return True
+    return alive(int(watcher["pid"]), float(watcher["created"]))
 
 
 class Monitor:
@@ -132,7 +160,7 @@ class Monitor:
     def _ask_job(self, seen: Seen, job: str) -> None:
         assert self.contact is not None
         try:
-            seen.job = self.contact.jobs.state(job)[0]
+            seen.job = self.contact.jobs.find(job) or GONE
         except CannotTell as error:
             self.unanswered = error
 
@@ -140,7 +168,7 @@ class Monitor:
         self, facts: Mapping[str, Any], attempt: Mapping[str, Any], live: bool
     ) -> list[Record]:
         number = int(attempt.get("number") or 0)
-        unseen = facts.get("visible") is False and not facts.get("watcher")
+        unseen = facts.get("visible") is False and not supervised(facts)
         if not unseen or not live or self.unanswered is not None or self.contact is None:
             return self._feed.new(number)
         # Nobody copies the log of a job whose storage is not seen from here.

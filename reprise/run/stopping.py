@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,26 +12,15 @@ from reprise.findings import Report
 from reprise.run.folder import RunFolder
 from reprise.run.jobs import ENDED
 from reprise.run.local_ray import remove_leftovers
-from reprise.run.monitor import LIVE, Contact, contact_of, last_attempt
-from reprise.run.processes import alive
+from reprise.run.monitor import LIVE, Contact, contact_of, last_attempt, supervised
 
-__all__ = ["stop_run", "supervised"]
+__all__ = ["stop_run"]
 
 JOB_SECONDS = 60.0
 """Ray sends SIGTERM and, three seconds later, SIGKILL to a job's own processes; its actors go with
 it. Longer than a minute it takes only where a node does not answer."""
 _SUPERVISOR_SECONDS = 30.0
 RULE = "run-stop"
-
-
-def supervised(facts: Mapping[str, Any]) -> bool:
-    """Whether a command supervises the run now; one on another host is believed."""
-    watcher = facts.get("watcher") or facts.get("process")
-    if not watcher:
-        return False
-    if watcher.get("host") not in (None, socket.gethostname()):
-        return True
-    return alive(int(watcher["pid"]), float(watcher["created"]))
 
 
 def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB_SECONDS) -> Report:
@@ -51,8 +39,17 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
     folder.event("stop requested")
     attempt = last_attempt(folder, facts)
     private = _private(facts)
+    if not attempt and supervised(facts):
+        watcher = facts.get("watcher") or facts.get("process") or {}
+        report.failed(
+            RULE,
+            folder.name,
+            "its job is not submitted yet: the command that prepares it still runs",
+            f"end that command: Ctrl-C, or kill {watcher.get('pid')}",
+        )
+        return report
     try:
-        ended = _stop_job(contact_of(folder), str(attempt.get("job", "")), say, seconds)
+        ended = not attempt or _stop_job(contact_of(folder), str(attempt["job"]), say, seconds)
     except CannotTell:
         if private is None:
             raise

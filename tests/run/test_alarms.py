@@ -84,13 +84,15 @@ def test_the_order_of_a_collapse_is_told() -> None:
     found = told(collapse(), saved=(80, 100, 120))
     assert [(step, f.where) for step, f in found] == [
         (104, "actor/grad_norm@104"),
+        (106, "actor/pg_loss@106"),
         (107, f"{REWARD}@105"),
         (107, "response_length/clip_ratio@105"),
     ]
-    first, reward, clip = (finding for _, finding in found)
+    first, loss, reward, clip = (finding for _, finding in found)
     assert "last good step 103" in first.message
     assert "checkpoint of step 100" in first.fix
-    assert "before it: actor/grad_norm NaN at step 104" in reward.message
+    assert "before it: actor/grad_norm NaN at step 104" in loss.message
+    assert "before it: actor/grad_norm NaN at step 104)" in reward.message
     assert "reward floor at step 105" in clip.message
     assert {f.severity for _, f in found} == {Severity.ERROR}
 
@@ -111,7 +113,7 @@ def test_many_metrics_that_break_at_once_are_one_alarm() -> None:
     good, bad = dict.fromkeys(names, 1.0), dict.fromkeys(names, math.nan)
     found = told([(1, good), (2, bad), (3, bad), (4, bad)])
     assert [(step, f.severity) for step, f in found] == [(2, Severity.ERROR)]
-    assert "and 1 more metrics" in found[0][1].message
+    assert "and 3 more metrics" in found[0][1].message
 
 
 @pytest.mark.parametrize(

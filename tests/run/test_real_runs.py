@@ -223,6 +223,14 @@ def test_stop_ends_this_job_alone(begin: Callable[..., RunFolder]) -> None:
     assert answer(stubborn, "status", stubborn.name)[0] == 0
 
 
+def test_a_job_that_ray_does_not_know_is_a_problem(begin: Callable[..., RunFolder]) -> None:
+    folder = begin("sleep 300")
+    folder.update(attempts=[folder.attempts()[0] | {"job": "never-submitted"}])
+    code, data = answer(folder, "status", folder.name)
+    assert code == 1
+    assert "does not know the job" in data["findings"][0]["message"]
+
+
 def test_a_job_that_ended_unwatched_is_a_problem(begin: Callable[..., RunFolder]) -> None:
     folder = begin("exit 3")
     until(lambda: state(folder) == "FAILED")

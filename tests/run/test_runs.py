@@ -17,7 +17,7 @@ from reprise.pipeline_runs import settings_of
 from reprise.project import find_project
 from reprise.run.alarms import AlarmSettings
 from reprise.run.folder import RunFolder
-from reprise.run.stopping import supervised
+from reprise.run.monitor import supervised
 
 Call = Callable[..., Result]
 
@@ -177,6 +177,17 @@ def test_a_private_ray_that_is_gone_does_not_hinder_the_stop(tmp_path: Path, cal
     assert facts["state"] == "stopped" and facts["stop"]
     assert facts["attempts"][0]["outcome"] == "stopped"
     assert not temp_dir.exists()
+
+
+def test_a_run_whose_job_is_not_submitted_yet_is_ended_by_its_command(
+    tmp_path: Path, call: Call
+) -> None:
+    me = psutil.Process()
+    mine = {"pid": me.pid, "created": me.create_time(), "host": socket.gethostname()}
+    folder = made(tmp_path, state="created", attempts=[], watcher=mine)
+    result = call("stop", folder.name, "--json")
+    assert result.exit_code == 1
+    assert f"kill {me.pid}" in report(result)["findings"][0]["fix"]
 
 
 def test_who_supervises(tmp_path: Path) -> None:
