@@ -221,6 +221,9 @@ def build_paths(venv: Path) -> dict[str, str]:
     found = run_in(venv, "import nvidia, os; print(os.pathsep.join(nvidia.__path__))").stdout
     roots = [Path(text) for text in found.strip().split(os.pathsep) if text]
     headers = [str(path) for root in roots for path in sorted(root.glob("*/include"))]
+    if shutil.which("nvcc") or Path("/usr/local/cuda/include").is_dir():
+        # The toolkit has CUDA's own headers; of the packages only cuDNN's and NCCL's are wanted.
+        headers = [path for path in headers if not Path(path, "cuda_runtime.h").is_file()]
     arch = run_in(venv, "import torch; print('%d.%d' % torch.cuda.get_device_capability())")
     values = {
         "MAX_JOBS": str(os.cpu_count() or 1),
