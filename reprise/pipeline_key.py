@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ast
+import io
 import json
+import tokenize
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from reprise.pipeline_place import Place
 from reprise.project import Project
 from reprise.rehearsal.model import TinyModel
 
-__all__ = ["KEYS", "run_key"]
+__all__ = ["KEYS", "code_of", "run_key"]
 
 KEYS = ("lock", "recipe", "plugins", "model_sha256", "data_sha256", "steps")
 """The names of the key, in run.json and in a reference's provenance."""
@@ -73,4 +74,17 @@ def _plugins_key(python: Path, critic: bool) -> str:
     sources = sorted(python.parent.parent.glob(folder))
     idle = {"__main__.py", "bridge.py", "bridges.py"} | (set() if critic else {"critic.py"})
     code = (path.read_bytes() for path in sources if path.name not in idle)
-    return sha256_text("".join(ast.dump(ast.parse(text)) for text in code))
+    return sha256_text("".join(code_of(text) for text in code))
+
+
+def code_of(source: bytes) -> str:
+    """The lines of a module without its comments, blank lines and trailing blanks.
+
+    Of the text and not of the syntax tree, whose printed form differs between Python versions.
+    """
+    lines = source.decode().splitlines()
+    for token in tokenize.tokenize(io.BytesIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    return "\n".join(line.rstrip() for line in lines if line.strip()) + "\n"
