@@ -123,9 +123,13 @@ def run_status(project: Project, text: str | None, view: View | None = None) -> 
     facts = folder.read()
     contact, silent = _contact(folder, facts)
     monitor = Monitor(folder, contact, settings_of(project, folder))
-    if view is None or facts.get("state") not in LIVE:
+    # Without the cluster's word only a supervisor's shows in the folder that the run has ended.
+    blind = silent is not None and not supervised(facts)
+    if view is None or blind or facts.get("state") not in LIVE:
         seen = monitor.look()
     else:
+        if silent is not None:
+            view.line(f"{silent.where}: {silent.message}")
         with view:
             seen = _last(attend(monitor, view))
     return Status(seen, _report(folder, seen, silent or monitor.unanswered))

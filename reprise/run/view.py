@@ -21,7 +21,7 @@ from reprise.run.attempt import Attempt
 from reprise.run.folder import RunFolder
 from reprise.run.following import Follower, follow
 from reprise.run.jobs import ENDED, Jobs
-from reprise.run.monitor import LIVE, Contact, Monitor, contact_of
+from reprise.run.monitor import LIVE, Contact, Monitor, contact_of, supervised
 from reprise.run.seen import Seen, step_line, table_rows
 
 __all__ = ["View", "attend", "table_of", "watch"]
@@ -39,7 +39,7 @@ class View:
     """
 
     def __init__(self, plain: bool | None = None, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = Console(stderr=True, highlight=False)
         self._quiet = quiet
         lines = not self._console.is_terminal if plain is None else plain
         self._live = None if lines or quiet else Live(console=self._console, transient=True)
@@ -67,7 +67,7 @@ class View:
         if self._quiet:
             return
         if self._live is not None:
-            self._live.console.print(text, markup=False)
+            self._live.console.print(text, markup=False, soft_wrap=True)
         else:
             sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
             sys.stderr.flush()
@@ -172,4 +172,6 @@ def attend(
             view.line(f"{monitor.unanswered.where}: {monitor.unanswered.message}")
         if seen.state not in LIVE or ended > 5 or silent > patience / _POLL_SECONDS:
             return
+        if monitor.contact is None and not supervised(monitor.folder.read()):
+            return  # Nobody is left who would write that the run has ended.
         sleep(_POLL_SECONDS)

@@ -1,6 +1,8 @@
 """`reprise runs`, `status`, `logs` and `stop` on run folders that no cluster answers for."""
 
 import socket
+import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,7 @@ def test_a_cluster_that_does_not_answer_is_unknown_and_the_folder_speaks(
     data = report(result)
     assert (data["step"], data["verdict"]) == (2, "unknown")
     assert data["findings"][0]["where"] == address
+    assert call("status", folder.name, "--watch", "--json").exit_code == 2
     logs = call("logs", folder.name)
     assert logs.exit_code == 2
     assert logs.stdout.startswith("first line\nlast line\n")
@@ -188,6 +191,23 @@ def test_a_run_whose_job_is_not_submitted_yet_is_ended_by_its_command(
     result = call("stop", folder.name, "--json")
     assert result.exit_code == 1
     assert f"kill {me.pid}" in report(result)["findings"][0]["fix"]
+
+
+def test_a_watch_without_the_cluster_ends_with_the_supervisor(tmp_path: Path, call: Call) -> None:
+    supervisor = subprocess.Popen(["sleep", "60"])
+    created = psutil.Process(supervisor.pid).create_time()
+    watcher = {"pid": supervisor.pid, "created": created, "host": socket.gethostname()}
+    address = f"http://127.0.0.1:{free_port()}"
+    folder = made(tmp_path, state="running", address=address, watcher=watcher)
+    ending = threading.Timer(3.0, supervisor.kill)
+    ending.start()
+    try:
+        result = call("status", folder.name, "--watch")
+    finally:
+        ending.join()
+        supervisor.wait()
+    assert result.exit_code == 2
+    assert "step 2/4" in result.stderr and "did not answer" in result.stderr
 
 
 def test_who_supervises(tmp_path: Path) -> None:
