@@ -23,6 +23,7 @@ COMPLETE = "run-checkpoint-complete"
 TRACKED = "run-checkpoint-tracker"
 RANKS = "run-checkpoint-ranks"
 _MOST_NAMED = 8
+_START_ANEW = "no step can be continued from: start anew in another folder; nothing is deleted here"
 
 
 def check_folder(folder: Path, world_size: int | None) -> Report:
@@ -45,7 +46,7 @@ def check_folder(folder: Path, world_size: int | None) -> Report:
             _judge_steps(report, folder, steps, world_size)
         elif folder.name.startswith("global_step_"):
             step = read_step(folder)
-            _judge_one(report, step, world_size)
+            _judge_one(report, step, world_size, _older(step))
             report.data["steps"] = [_row(step, world_size)]
         else:
             _judge_part(report, read_part(folder), world_size)
@@ -81,7 +82,7 @@ def _judge_steps(report: Report, folder: Path, steps: list[SavedStep], size: int
         report.passed(COMPLETE)
         if size:
             report.settle(RANKS)
-        _judge_tracker(report, tracker, steps, usable)
+    _judge_tracker(report, tracker, steps, usable)
     report.data |= {
         "folder": str(folder),
         "tracker": tracker.step,
@@ -99,7 +100,7 @@ def _none_usable(report: Report, folder: Path, steps: list[SavedStep], size: int
             report.failed(RANKS, str(step.path), step.why_not(size) or "", _same_ranks(step))
     for step in steps:
         if not step.complete and not step.pruned:
-            _judge_one(report, step, None)
+            _judge_one(report, step, size, _START_ANEW)
     if all(step.pruned for step in steps):
         report.failed(
             COMPLETE,
@@ -109,10 +110,10 @@ def _none_usable(report: Report, folder: Path, steps: list[SavedStep], size: int
         )
 
 
-def _judge_one(report: Report, step: SavedStep, size: int | None) -> None:
-    """Judge one step alone: every fault is an error."""
+def _judge_one(report: Report, step: SavedStep, size: int | None, fix: str) -> None:
+    """Judge one step alone: every fault is an error; `fix` is what to do without it."""
     for fault in step.faults[:_MOST_NAMED]:
-        report.failed(COMPLETE, str(fault.path), fault.message, _older(step))
+        report.failed(COMPLETE, str(fault.path), fault.message, fix)
     if len(step.faults) > _MOST_NAMED:
         rest = f"{len(step.faults) - _MOST_NAMED} more files are missing or damaged"
         report.failed(COMPLETE, str(step.path), rest, "all of them: --json")
@@ -121,7 +122,11 @@ def _judge_one(report: Report, step: SavedStep, size: int | None) -> None:
         if step.complete:
             report.failed(RANKS, str(step.path), why, _same_ranks(step))
         else:
-            report.failed(COMPLETE, str(step.path), why, _older(step))
+            report.failed(COMPLETE, str(step.path), why, fix)
+    elif step.faults:
+        # A damaged step that could not be read whole either: both are told in one pass.
+        for refusal in filter(None, (part.refusal(size) for part in step.parts)):
+            report.failed(RANKS, str(step.path), refusal, _same_ranks(step))
     report.settle(COMPLETE)
     if size and step.complete:
         report.settle(RANKS)
@@ -157,34 +162,38 @@ def _judge_part(report: Report, part: Part, size: int | None) -> None:
 
 
 def _judge_tracker(
-    report: Report, tracker: Tracker, steps: list[SavedStep], usable: SavedStep
+    report: Report, tracker: Tracker, steps: list[SavedStep], usable: SavedStep | None
 ) -> None:
     """What `resume_mode=auto` would do, which reads nothing but the tracker."""
-    fix = f"say where to continue: {_overrides(usable)}"
     there = {step.step: step for step in steps}
+    newest, fix = "no step is complete", _START_ANEW
+    if usable is not None:
+        newest = f"the newest complete step is {usable.step}"
+        fix = f"say where to continue: {_overrides(usable)}"
     if tracker.fault:
-        report.failed(TRACKED, str(tracker.path), f"{tracker.fault}: verl would stop at it", fix)
+        text = f"{tracker.fault}: verl would stop at it; {newest}"
     elif not tracker.exists:
         text = (
-            f"is missing (async_save, or the first save did not end): resume_mode=auto would start "
-            f"from step 0 without a word, although step {usable.step} is complete"
+            "is missing (async_save, or the first save did not end): resume_mode=auto would start "
+            f"from step 0 without a word; {newest}"
         )
-        report.failed(TRACKED, str(tracker.path), text, fix)
     elif tracker.step not in there:
         text = (
             f"names step {tracker.step}, which is not there: resume_mode=auto would start from "
-            f"step 0 without a word; the newest complete step is {usable.step}"
+            f"step 0 without a word; {newest}"
         )
-        report.failed(TRACKED, str(tracker.path), text, fix)
-    elif tracker.step != usable.step:
+    else:
         named = there[tracker.step]
         why = named.why_not()
-        text = f"names step {tracker.step}, the newest complete step is {usable.step}"
         if why is not None:
-            report.failed(TRACKED, str(tracker.path), f"{text}; step {tracker.step} is {why}", fix)
+            text = f"names step {tracker.step}, and that is {why}; {newest}"
         else:
-            report.warn(TRACKED, str(tracker.path), f"{text} (async_save, or a cut save)", fix)
-    report.settle(TRACKED)
+            if usable is not None and named is not usable:
+                text = f"names step {tracker.step}; {newest} (async_save, or a cut save)"
+                report.warn(TRACKED, str(tracker.path), text, fix)
+            report.passed(TRACKED)
+            return
+    report.failed(TRACKED, str(tracker.path), text, fix)
 
 
 def _remarks(report: Report, step: SavedStep, size: int | None) -> None:

@@ -74,7 +74,7 @@ def test_every_missing_file_is_named_with_its_rank(tmp_path: Path) -> None:
         (step / f"actor/optim_world_size_16_rank_{rank}.pt").unlink()
     report = check_folder(tmp_path, None)
     assert report.exit_code == 1
-    names = {Path(finding.where).name for finding in report.errors()}
+    names = {Path(f.where).name for f in report.errors() if f.rule == COMPLETE}
     assert names == {"optim_world_size_16_rank_3.pt", "optim_world_size_16_rank_7.pt"}
     assert len(report.data["steps"][0]["parts"][0]["whole_ranks"]) == 14
 
@@ -107,7 +107,7 @@ def test_a_step_that_retention_emptied_is_no_partial_one(tmp_path: Path) -> None
     ("text", "exit_code", "part"),
     [
         ("60", 1, "names step 60, which is not there"),
-        ("20", 0, "names step 20, the newest complete step is 40"),
+        ("20", 0, "names step 20; the newest complete step is 40"),
         ("40\n ", 0, ""),
         ("", 1, "holds '', not a step"),
         ("forty", 1, "not a step"),
@@ -130,12 +130,21 @@ def test_the_tracker_that_auto_resume_believes(
     assert all("global_step_40" in finding.fix for finding in report.findings)
 
 
+def test_damage_ranks_and_tracker_are_told_in_one_pass(tmp_path: Path) -> None:
+    step = saved_step(tmp_path, 40, ranks=16)
+    (step / "actor/optim_world_size_16_rank_3.pt").write_bytes(b"")
+    (tmp_path / TRACKER).write_text("60")
+    report = check_folder(tmp_path, 32)
+    assert {finding.rule for finding in report.errors()} == {COMPLETE, RANKS, TRACKED}
+
+
 def test_a_tracker_that_names_a_partial_step_is_an_error(tmp_path: Path) -> None:
     saved_step(tmp_path, 20)
     cut(saved_step(tmp_path, 40) / "data.pt")
     report = check_folder(tmp_path, 2)
     assert report.exit_code == 1
-    assert "names step 40, the newest complete step is 20" in said(report, TRACKED)[0]
+    assert "names step 40, and that is not complete" in said(report, TRACKED)[0]
+    assert "newest complete step is 20" in said(report, TRACKED)[0]
 
 
 def test_steps_whose_metrics_were_never_written_can_be_left_out(tmp_path: Path) -> None:
