@@ -1,6 +1,7 @@
 """The planner against a card: predicted and measured peak memory of Hy3-shaped models.
 
     python benchmarks/gpu/planner.py make OUT TOKENIZER   configs of every size, and jobs.json
+    python benchmarks/gpu/planner.py inputs OUT           the configs and a job's variables alone
     python scripts/gpu/jobs.py OUT/jobs.json OUT/logs     on a GPU machine: measures them
     python benchmarks/gpu/planner.py compare OUT          writes OUT/planner.json, prints the table
 
@@ -26,6 +27,7 @@ from reprise.recipe.model import Model
 from reprise.recipe.overrides import Line
 from reprise.recipe.setup import Setup
 from reprise.recipe.verltree import find_tree
+from reprise.run.runtime_env import merge_runtime_env
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 2**30
@@ -92,12 +94,22 @@ def config(engine: str) -> dict[str, Any]:
     return composed.values
 
 
-def make(out: Path, tokenizer: Path) -> None:
-    """Write what the measurement needs, and its jobs."""
+def inputs(out: Path) -> None:
+    """Each engine's resolved config, and a job's variables for what runs without Ray."""
     out.mkdir(parents=True, exist_ok=True)
-    jobs: list[dict[str, Any]] = []
+    files = (ROOT / "runtime_env.yaml", Place("gpu").runtime_env(ROOT / "recipes/rehearsal"))
+    variables = merge_runtime_env(ROOT, files, {})["env_vars"]
+    # Ray resolves these paths in the package that it unpacks; here they are the checkout's.
+    paths = [str(ROOT / path) for path in variables["PYTHONPATH"].split(":")]
+    dump_json(out / "variables.json", variables | {"PYTHONPATH": ":".join(paths)})
     for engine in ENGINES:
         write_text(out / f"config-{engine}.json", json.dumps(config(engine)))
+
+
+def make(out: Path, tokenizer: Path) -> None:
+    """Write what the measurement needs, and its jobs."""
+    inputs(out)
+    jobs: list[dict[str, Any]] = []
     # The largest first: they need a card of their own.
     for name in reversed(SIZES):
         folder = out / name
@@ -207,7 +219,7 @@ def compare(out: Path) -> None:
 def main() -> None:
     """Make the inputs, or compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("make", "compare"))
+    parser.add_argument("what", choices=("make", "inputs", "compare"))
     parser.add_argument("out", type=Path)
     parser.add_argument("tokenizer", type=Path, nargs="?")
     options = parser.parse_args()
@@ -215,6 +227,8 @@ def main() -> None:
         if options.tokenizer is None:
             parser.error("make needs a folder with a tokenizer")
         make(options.out.absolute(), options.tokenizer)
+    elif options.what == "inputs":
+        inputs(options.out.absolute())
     else:
         compare(options.out.absolute())
 

@@ -105,13 +105,15 @@ def install_plugins(own: Path) -> None:
     import tomllib
 
     about = tomllib.loads((ROOT / "plugins" / "pyproject.toml").read_text())["project"]
+    source, target = ROOT / "plugins" / "src" / "reprise_plugins", own / "reprise_plugins"
+    files = {path.name: path.read_bytes() for path in source.iterdir() if path.is_file()}
+    there = {path.name: path.read_bytes() for path in target.glob("*.*") if path.is_file()}
+    if files == there:
+        # A run may be importing them at this moment.
+        return
     for old in own.glob("reprise_plugins*"):
         shutil.rmtree(old)
-    shutil.copytree(
-        ROOT / "plugins" / "src" / "reprise_plugins",
-        own / "reprise_plugins",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     info = own / f"reprise_plugins-{about['version']}.dist-info"
     info.mkdir()
     header = f"Metadata-Version: 2.1\nName: {about['name']}\nVersion: {about['version']}\n"

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""The commands of a visit to a card, for jobs.py: each stage is one list.
+
+    python3 scripts/gpu/visit.py STAGE OUT        writes OUT/jobs.json and runs it
+    python3 scripts/gpu/visit.py collect OUT      packs what came out into OUT/*.tar.xz
+
+Stages: `seeds` (build TransformerEngine's extension, log-probability parity, three seeds of each
+engine), `claims` (frozen actors, the overlong penalty through both spellings of its keys, the other
+Megatron-LM) and `sizes` (peak memory; benchmarks/gpu/planner.py). Run in the project, in the GPU
+environment that env.py has made. docs/gpu.md says what was run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = str(ROOT / ".venv-gpu/bin/python")
+SEEDS = (101, 102, 103)
+ENGINES = ("fsdp", "megatron")
+# Small runs share a card: weights, vLLM's start-up and its cache of 1 GiB.
+RUN_GIB = 12
+IN_PROJECT = {**os.environ, "PYTHONPATH": str(ROOT)}
+OTHER_MEGATRON = ROOT.parent / f"{ROOT.name}-0.18.0"
+
+
+def reproduce(name: str, engine: str, seed: int, *more: str, root: Path = ROOT) -> dict[str, Any]:
+    """A rehearsal run. 1 and 2 are verdicts too: whether it came to its end is in its run.json."""
+    words = [PYTHON, "-m", "reprise", "reproduce", "rehearsal", "--platform", "gpu"]
+    words += ["--engine", engine, "--seed", str(seed)]
+    options = [word for word in more if word.startswith("--")]
+    overrides = [word for word in more if not word.startswith("--")]
+    if overrides:
+        overrides = ["--", *overrides]
+    # `cd` first: a run belongs to the project in whose folder it is started.
+    shell = ["sh", "-c", 'cd "$0" && exec "$@"', str(root)]
+    command = [*shell, *words, *options, *overrides]
+    return {"name": name, "command": command, "gib": RUN_GIB, "limit_s": 560, "good": [0, 1, 2]}
+
+
+def parity(out: Path, model: Path) -> list[dict[str, Any]]:
+    """The same tokens' log-probabilities by each engine."""
+    script = str(ROOT / "scripts/gpu/parity.py")
+    common = ["--model", str(model)]
+    samples = str(out / "samples.json")
+    data = str(ROOT / ".cache/toy-data/train.parquet")
+
+    def job(name: str, *words: str, after: tuple[str, ...] = ("parity-sample",)) -> dict[str, Any]:
+        result = str(out / f"{name}.json")
+        command = [PYTHON, script, *words, *common, "--out", result]
+        return {"name": name, "command": command, "gib": 8, "limit_s": 240, "after": after}
+
+    made = [job("parity-sample", "sample", "--data", data, after=())]
+    made[0]["command"][-1] = samples
+    for dtype in ("float32", "bfloat16"):
+        made.append(job(f"parity-hf-{dtype}", "hf", "--dtype", dtype, "--samples", samples))
+    for engine in ENGINES:
+        config = str(out / f"config-{engine}.json")
+        words = (engine, "--config", config, "--samples", samples)
+        before = ("parity-sample", "te") if engine == "megatron" else ("parity-sample",)
+        made.append(job(f"parity-{engine}", *words, after=before))
+    variables = json.loads((out / "variables.json").read_text())
+    for row in made:
+        row["env"] = variables
+    return made
+
+
+def seeds(out: Path) -> list[dict[str, Any]]:
+    """Three honest seeds of each engine, with parity beside them while the extension is built."""
+    te = {
+        "name": "te",
+        "command": ["python3", str(ROOT / "scripts/gpu/env.py"), "--engine", "megatron"],
+        "gib": 0,
+        "limit_s": 400,
+    }
+    te["command"] += ["--site", str(ROOT.parent / "site")]
+    model = next((ROOT / ".cache/models").glob("hy3-*"))
+    checks = parity(out, model)
+    runs = [reproduce(f"fsdp-{seed}", "fsdp", seed) for seed in SEEDS]
+    late = [reproduce(f"megatron-{seed}", "megatron", seed) for seed in SEEDS]
+    for row in late:
+        row["after"] = ["te"]
+    return [te, checks[0], *runs, *late, *checks[1:]]
+
+
+def claims(_: Path) -> list[dict[str, Any]]:
+    """What must fail, what must differ, and what may."""
+    made = [
+        reproduce(f"frozen-{engine}", engine, 1, "actor_rollout_ref.actor.optim.lr=0")
+        for engine in ENGINES
+    ]
+    for spelling in ("legacy", "read"):
+        override = f"+rehearsal/overlong={spelling}"
+        made.append(reproduce(f"overlong-{spelling}", "fsdp", 1, "--steps=3", override))
+    if not OTHER_MEGATRON.exists():
+        shutil.copytree(ROOT, OTHER_MEGATRON, symlinks=True, ignore=shutil.ignore_patterns("runs"))
+        shutil.rmtree(OTHER_MEGATRON / "third_party/Megatron-LM")
+        old = OTHER_MEGATRON / "third_party/Megatron-LM-0.18.0"
+        old.rename(OTHER_MEGATRON / "third_party/Megatron-LM")
+    made.append(reproduce("megatron-0.18.0", "megatron", 101, "--steps=5", root=OTHER_MEGATRON))
+    fused = "actor_rollout_ref.model.use_fused_kernels=true"
+    made.append(reproduce("megatron-fused", "megatron", 101, "--steps=3", fused))
+    return made
+
+
+def sizes(out: Path) -> list[dict[str, Any]]:
+    """The planner's sizes, as benchmarks/gpu/planner.py lists them."""
+    script = str(ROOT / "benchmarks/gpu/planner.py")
+    model = str(next((ROOT / ".cache/models").glob("hy3-*")))
+    subprocess.run([PYTHON, script, "make", str(out), model], env=IN_PROJECT, check=True)
+    made: list[dict[str, Any]] = json.loads((out / "jobs.json").read_text())
+    variables = json.loads((out / "variables.json").read_text())
+    for row in made:
+        row["env"] = variables
+    return made
+
+
+def prepare(out: Path) -> None:
+    """The variables of a job, and each engine's resolved config, for what runs without Ray."""
+    out.mkdir(parents=True, exist_ok=True)
+    script = str(ROOT / "benchmarks/gpu/planner.py")
+    subprocess.run([PYTHON, script, "inputs", str(out)], env=IN_PROJECT, check=True)
+
+
+def collect(out: Path) -> None:
+    """Run folders, results and logs, each archive small enough to be sent."""
+    pieces = {
+        "runs": [ROOT / "runs", OTHER_MEGATRON / "runs"],
+        "references": sorted((ROOT / "recipes/rehearsal").glob("reference-gpu-*")),
+        "wheels": sorted((ROOT / ".cache/gpu-wheels").glob("*.whl")),
+        "results": sorted(path for path in out.rglob("*.json") if path.name != "tokenizer.json"),
+        "logs": [*sorted(out.rglob("*.log")), *sorted((ROOT / ".cache").rglob("build.log"))],
+    }
+    for name, paths in pieces.items():
+        there = [path for path in paths if path.exists()]
+        if there:
+            with tarfile.open(out / f"{name}.tar.xz", "w:xz", preset=2) as tar:
+                for path in there:
+                    base = next(b for b in (out, *ROOT.parents) if path.is_relative_to(b))
+                    tar.add(path, path.relative_to(base))
+
+
+def main(arguments: list[str]) -> int:
+    """Run a stage, or collect."""
+    stages = {"seeds": seeds, "claims": claims, "sizes": sizes}
+    if len(arguments) != 2 or arguments[0] not in {*stages, "collect"}:
+        print(__doc__, file=sys.stderr)
+        return 2
+    out = Path(arguments[1]).absolute()
+    if arguments[0] == "collect":
+        collect(out)
+        return 0
+    prepare(out)
+    jobs = stages[arguments[0]](out)
+    (out / "jobs.json").write_text(json.dumps(jobs, indent=1))
+    script = str(ROOT / "scripts/gpu/jobs.py")
+    command = [sys.executable, script, str(out / "jobs.json"), str(out)]
+    return subprocess.run(command, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
