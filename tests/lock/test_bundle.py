@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -51,13 +52,14 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A project with a tree of one submodule, an image and a data file."""
-    root = tmp_path / "project"
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a tree of one submodule, an image and a data file; made once and copied."""
+    base = tmp_path_factory.mktemp("original")
+    root = base / "project"
     (root / "data").mkdir(parents=True)
     (root / "data/d.parquet").write_bytes(CONTENT)
-    upstream, part = Upstream(tmp_path), Upstream(tmp_path, "part")
+    upstream, part = Upstream(base), Upstream(base, "part")
     sub = upstream.submodule("ext/part", part, part.commit(1), fetch=True)
     commit = upstream.commit(1)
     tree = run_git(upstream.work, "rev-parse", "HEAD^{tree}")
@@ -96,6 +98,12 @@ sha256 = "{hashlib.sha256(CONTENT).hexdigest()}"
 
 
 @pytest.fixture
+def project(original: Path, tmp_path: Path) -> Path:
+    """A copy of it for one test."""
+    return shutil.copytree(original, tmp_path / "project", symlinks=True)
+
+
+@pytest.fixture
 def with_wheels(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same project with an environment and a package, and an index that has their wheels."""
     index = tmp_path / "index"
@@ -131,7 +139,7 @@ def offline(tmp_path: Path, project: Path) -> Path:
     root = tmp_path / "offline"
     root.mkdir()
     text = (project / "versions.lock").read_text()
-    (root / "versions.lock").write_text(text.replace(str(tmp_path), "/nowhere"))
+    (root / "versions.lock").write_text(text.replace("file://", "file:///nowhere"))
     return root
 
 
