@@ -17,10 +17,11 @@ from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Finding, Report, Severity
 from reprise.project import Project
 from reprise.run.alarms import AlarmSettings, alarm_settings
+from reprise.run.contact import GONE, LIVE, Contact, contact_of, last_attempt, supervised
 from reprise.run.feed import Feed
 from reprise.run.folder import FINISHED, RunFolder, find_run
 from reprise.run.jobs import ENDED
-from reprise.run.monitor import GONE, LIVE, Contact, Monitor, contact_of, last_attempt, supervised
+from reprise.run.monitor import Monitor
 from reprise.run.seen import Seen
 from reprise.run.stopping import stop_run
 from reprise.run.view import View, attend

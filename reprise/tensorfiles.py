@@ -176,6 +176,8 @@ def content_metadata(common: Path) -> Mapping[str, Any]:
 class _Inert(dict[Any, Any]):
     """Stands for an object of any foreign class: it only keeps the state it is given."""
 
+    __slots__ = ("state",)
+
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
         self.state: Any = None

@@ -2,105 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reprise.errors import CannotTell, OperatorError
+from reprise.errors import CannotTell
 from reprise.findings import Finding, Severity
 from reprise.metrics import is_validation
 from reprise.run import watchers
 from reprise.run.alarms import Alarms, AlarmSettings
-from reprise.run.checkpoint import SavedStep, read_step, read_steps, step_folders
+from reprise.run.checkpoint import TRACKER, SavedStep, read_step, read_steps, step_folders
+from reprise.run.contact import GONE, LIVE, Contact, last_attempt, supervised
 from reprise.run.feed import Feed, Record
 from reprise.run.folder import RunFolder
-from reprise.run.jobs import Jobs, read_token
 from reprise.run.layouts import folder_bytes
 from reprise.run.nodes import list_nodes
 from reprise.run.pending import pending
-from reprise.run.processes import alive
 from reprise.run.seen import NUMBERS, Seen, age
 
-__all__ = ["LIVE", "Contact", "Monitor", "contact_of", "last_attempt", "supervised"]
-
-LIVE = frozenset({"created", "submitted", "running"})
-"""States of run.json in which a job may be running."""
-
-GONE = "UNKNOWN"
-"""In place of Ray's word on a job that it does not know: never submitted, or Ray began anew."""
+__all__ = ["Monitor"]
 
 _STEP_TIMES = ("timing_s/step", "perf/time_per_step")
 _SLOW_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Contact:
-    """Where the run's job can be asked about."""
-
-    jobs: Jobs
-    address: str
-    token: str | None
-
-
-def contact_of(folder: RunFolder) -> Contact:
-    """The Jobs API that the run's job runs under.
-
-    The token is the one that run.json names; where that cannot be read or is refused, that of
-    RAY_AUTH_TOKEN_PATH.
-
-    Raises CannotTell when run.json names none or it does not answer, OperatorError when it asks
-    for another token.
-    """
-    facts = folder.read()
-    # A run of `reproduce` has a private Ray only, whose temp dir holds the token.
-    address = facts.get("address") or facts.get("ray_address")
-    named = facts.get("token_file")
-    if not named and facts.get("ray_temp_dir"):
-        named = str(Path(str(facts["ray_temp_dir"])) / "token")
-    if not address:
-        raise CannotTell(
-            "run-address",
-            folder.name,
-            f"run.json names no Ray to ask (state {facts.get('state')})",
-            f"take the run up again: reprise train --resume {folder.name}",
-        )
-    own = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    try:
-        return _reach(str(address), named)
-    except OperatorError as error:
-        if own in (None, "", named) or error.rule != "run-token":
-            raise
-    return _reach(str(address), own)
-
-
-def _reach(address: str, token_file: str | None) -> Contact:
-    token = read_token(token_file)
-    return Contact(Jobs(address, token), address, token)
-
-
-def last_attempt(folder: RunFolder, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The newest attempt of run.json, {} before there is one. `reproduce` lists none of its one."""
-    attempts = facts.get("attempts")
-    if attempts:
-        return dict(attempts[-1])
-    if attempts is None and folder.log_file(1).exists():
-        return {"number": 1, "job": f"{folder.name}-1", "resumed_from": None}
-    return {}
-
-
-def supervised(facts: Mapping[str, Any]) -> bool:
-    """Whether a command supervises the run now; one on another host is believed."""
-    watcher = facts.get("watcher") or facts.get("process")
-    if not watcher:
-        return False
-    if watcher.get("host") not in (None, socket.gethostname()):
-        return True
-    return alive(int(watcher["pid"]), float(watcher["created"]))
 
 
 class Monitor:
@@ -126,6 +51,7 @@ class Monitor:
         self._told: set[tuple[str, str, Severity]] = set()
         self._saved_at = 0.0
         self._saved_size = 0
+        self._saved_key: tuple[object, ...] = ()
         self._began = time.time()
 
     def look(self, now: float | None = None) -> Seen:
@@ -224,6 +150,12 @@ class Monitor:
             self._look_at_cluster(seen)
 
     def _look_at_checkpoints(self, seen: Seen, folder: Path) -> None:
+        # Reading hundreds of files on shared storage each time would be felt; verl writes the
+        # tracker when a step is whole.
+        key = _folder_key(folder)
+        if key == self._saved_key:
+            return
+        self._saved_key = key
         found = _newest_whole(folder)
         if found is None:
             return
@@ -270,6 +202,15 @@ class Monitor:
             if key not in self._told:
                 self._told.add(key)
                 seen.fresh.append(finding)
+
+
+def _folder_key(folder: Path) -> tuple[object, ...]:
+    """Changes when a step is begun, saved or removed."""
+    try:
+        written = (folder / TRACKER).stat().st_mtime_ns
+    except OSError:
+        written = 0
+    return (written, *(path.name for path in (step_folders(folder) if folder.is_dir() else [])))
 
 
 def _newest_whole(folder: Path) -> SavedStep | None:

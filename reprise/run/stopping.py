@@ -9,10 +9,10 @@ from typing import Any
 
 from reprise.errors import CannotTell
 from reprise.findings import Report
+from reprise.run.contact import LIVE, Contact, contact_of, last_attempt, supervised
 from reprise.run.folder import RunFolder
 from reprise.run.jobs import ENDED
 from reprise.run.local_ray import remove_leftovers
-from reprise.run.monitor import LIVE, Contact, contact_of, last_attempt, supervised
 
 __all__ = ["stop_run"]
 

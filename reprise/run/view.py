@@ -18,10 +18,11 @@ from reprise.errors import OperatorError
 from reprise.findings import Finding, Severity
 from reprise.run.alarms import AlarmSettings
 from reprise.run.attempt import Attempt
+from reprise.run.contact import LIVE, Contact, contact_of, supervised
 from reprise.run.folder import RunFolder
 from reprise.run.following import Follower, follow
 from reprise.run.jobs import ENDED, Jobs
-from reprise.run.monitor import LIVE, Contact, Monitor, contact_of, supervised
+from reprise.run.monitor import Monitor
 from reprise.run.seen import Seen, step_line, table_rows
 
 __all__ = ["View", "attend", "table_of", "watch"]

@@ -103,6 +103,19 @@ def test_the_newest_complete_checkpoint_and_its_age(folder: RunFolder) -> None:
     assert 3590 < seen.checkpoint[1] < 3700
 
 
+def test_a_checkpoint_that_is_saved_meanwhile_is_seen(folder: RunFolder) -> None:
+    saved = Path(folder.read()["checkpoints"])
+    saved_step(saved, 10)
+    monitor = Monitor(folder)
+    now = time.time()
+    assert monitor.look(now).checkpoint == (10, pytest.approx(0, abs=5))
+    saved_step(saved, 20)
+    assert monitor.look(now + 1).checkpoint is not None
+    seen = monitor.look(now + 40)
+    assert seen.checkpoint is not None and seen.checkpoint[0] == 20
+    assert 35 < seen.checkpoint[1] < 45
+
+
 def test_rays_own_warning_of_a_full_disk(folder: RunFolder) -> None:
     line = (
         "(raylet, ip=10.0.0.2) file_system_monitor.cc:116: /tmp/ray/session is over 95% full, "

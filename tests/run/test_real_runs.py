@@ -17,10 +17,11 @@ import pytest
 from reprise.errors import OperatorError
 from reprise.project import find_project
 from reprise.run.attempt import Outcome
+from reprise.run.contact import contact_of
 from reprise.run.folder import RunFolder
 from reprise.run.jobs import Jobs
 from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
-from reprise.run.monitor import Monitor, contact_of
+from reprise.run.monitor import Monitor
 from reprise.run.nodes import list_nodes
 from reprise.run.pending import pending
 from reprise.run.view import View, attend, watch

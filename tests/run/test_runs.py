@@ -18,8 +18,8 @@ from reprise.findings import Severity
 from reprise.pipeline_runs import settings_of
 from reprise.project import find_project
 from reprise.run.alarms import AlarmSettings
+from reprise.run.contact import supervised
 from reprise.run.folder import RunFolder
-from reprise.run.monitor import supervised
 
 Call = Callable[..., Result]
 
