@@ -14,8 +14,8 @@ from reprise.cluster.site import load_site
 from reprise.errors import CannotTell, OperatorError
 from reprise.files import dump_json, write_text
 from reprise.findings import Report, Severity
-from reprise.pipeline_cluster import Selection, examine, select
-from reprise.pipeline_train_attach import ask_nodes, judge_nodes, judge_storage
+from reprise.pipeline_cluster import Selection, select
+from reprise.pipeline_train_attach import ask_doctor
 from reprise.pipeline_train_checks import Where, forgiven, package_data, preflight
 from reprise.pipeline_train_job import Task, TrainOptions, prepare_task
 from reprise.pipeline_train_place import (
@@ -26,11 +26,16 @@ from reprise.pipeline_train_place import (
     address_of,
     place_facts,
 )
-from reprise.pipeline_train_session import Session, run_session, secret_file, write_job
+from reprise.pipeline_train_session import (
+    Session,
+    check_secrets,
+    run_session,
+    secret_file,
+    write_job,
+)
 from reprise.project import Project
 from reprise.run.display import RunDisplay
 from reprise.run.folder import RunFolder
-from reprise.run.jobs import Jobs, read_token
 from reprise.run.processes import alive
 from reprise.run.resume import Resume
 
@@ -57,7 +62,8 @@ def train(project: Project, options: TrainOptions) -> Report:
     with console.phase("checks"):
         package = task.package()
         report = preflight(project, task, where, package)
-    doctor = _doctor(project, options, place, selection, report)
+        check_secrets(report, options.storage is None)
+    doctor = ask_doctor(project, options, place, selection, python, report)
     report = forgiven(report, options.force)
     report.data["package"] = package_data(package)
     if list(report.errors()):
@@ -71,11 +77,7 @@ def train(project: Project, options: TrainOptions) -> Report:
         write_job(folder, task, 1, Resume(None, None, 0), secret_file(folder, write=False))
         folder.update(state="dry-run")
         return report
-    warnings = [finding for finding in report.findings if finding.severity is not Severity.ERROR]
-    ended = run_session(Session(folder, task, place, options, console))
-    ended.findings = [*warnings, *ended.findings]
-    ended.data |= report.data
-    return ended
+    return _with_warnings(report, run_session(Session(folder, task, place, options, console)))
 
 
 def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Report:
@@ -97,17 +99,66 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
         seed=facts.get("seed"),
         algo=str(facts.get("algo") or ""),
         overrides=tuple(facts.get("given") or ()),
+        token_file=facts.get("token_file") if facts.get("place") == "attached" else None,
     )
     selection, report = _selection(options)
     if selection is None:
         report.command = COMMAND
         return report
-    place, _ = _place(project, options, selection, console)
+    place, where = _place(project, options, selection, console)
     python = _python(project, place, selection)
     task = prepare_task(project, options, selection.site, selection.profile, python)
+    report = Report(COMMAND)
+    if all(item["ended"] is not None for item in facts.get("attempts") or []):
+        # Another attempt will be submitted: it is looked at like a first one.
+        report = preflight(project, task, where, task.package())
+        _unchanged(report, project, folder, task)
+        ask_doctor(project, options, place, selection, python, report)
+        known = {item.rule for item in report.checks}
+        before = [rule for rule in facts.get("forced") or [] if rule in known]
+        report = forgiven(report, [*before, *options.force])
+        if list(report.errors()):
+            return report
+        folder.update(forced=sorted({*facts.get("forced", []), *options.force}))
     folder.update(stop=None)
     folder.event("resume")
-    return run_session(Session(folder, task, place, options, console))
+    return _with_warnings(report, run_session(Session(folder, task, place, options, console)))
+
+
+def _with_warnings(before: Report, ended: Report) -> Report:
+    """The end of a run, with what was told before it began."""
+    told = [finding for finding in before.findings if finding.severity is not Severity.ERROR]
+    ended.findings = [*told, *ended.findings]
+    ended.data |= before.data
+    return ended
+
+
+def _unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -> None:
+    """A later attempt with another recipe or lock would continue another run's curve."""
+    rule = "train-changed"
+    storage = str(folder.read()["storage"])
+    pairs = (
+        ("config.yaml", task.config(folder.name, storage), "the recipe, as composed now,"),
+        ("versions.lock", project.lock.read_text(encoding="utf-8"), "the project's lock"),
+    )
+    for name, now, what in pairs:
+        path = folder.path / name
+        try:
+            then = path.read_text(encoding="utf-8")
+        except OSError as error:
+            report.unknown(rule, str(path), f"cannot be read: {error.strerror}", "look at the run")
+            continue
+        if then == now:
+            continue
+        lines = zip(then.splitlines(), now.splitlines(), strict=False)
+        first = next((number for number, (a, b) in enumerate(lines, 1) if a != b), 0)
+        report.failed(
+            rule,
+            f"{path}:{first}" if first else str(path),
+            f"{what} is not what the run was started with",
+            f"restore it (git checkout), start a new run, or: --force {rule}",
+        )
+    report.settle(rule)
 
 
 def _may_resume(folder: RunFolder, facts: dict[str, Any]) -> None:
@@ -156,6 +207,7 @@ def _place(
         return place, Where("hostfile", name, machine, site, selection.hosts)
     if options.address is not None:
         address, token_file, note = address_of(options.address)
+        token_file = token_file or options.token_file
         if note:
             console.line(f"{address}: {note}")
         return Attached(address, token_file, console.line), Where(
@@ -189,52 +241,6 @@ def _python(project: Project, place: Place, selection: Selection) -> str:
         return site.container.python if site.container.image else site.paths.python
     # In somebody else's Ray, the interpreter that Ray itself runs in is first on the PATH.
     return os.environ.get("REPRISE_PYTHON") or "python3"
-
-
-def _doctor(
-    project: Project, options: TrainOptions, place: Place, selection: Selection, report: Report
-) -> dict[str, Any] | None:
-    """The doctor's answer, absorbed into `report`; None where there is no host to look at."""
-    if isinstance(place, HostfileCluster):
-        found = _doctor_by_ssh(project, options, selection)
-        rules = {item.rule for item in found.checks}
-        place.ignore = tuple(rule for rule in options.force if rule in rules)
-    elif isinstance(place, Attached) and options.dry_run:
-        report.unknown(
-            "train-doctor",
-            place.address,
-            "a dry run submits nothing, and so the nodes were not asked",
-            "the same command without --dry-run asks them before it submits",
-        )
-        return None
-    elif isinstance(place, Attached):
-        found = _doctor_by_ray(project, options, place, selection)
-    else:
-        return None
-    report.absorb(found)
-    return found.to_json()
-
-
-def _doctor_by_ssh(project: Project, options: TrainOptions, selection: Selection) -> Report:
-    """The folder of the runs is looked at with the site's own shared ones."""
-    site = selection.site
-    if site.paths.checkpoints is None and options.storage is None:
-        paths = site.paths.model_copy(update={"checkpoints": str(project.runs)})
-        selection = replace(selection, site=site.model_copy(update={"paths": paths}))
-    return examine(selection, project, active=False)[0]
-
-
-def _doctor_by_ray(
-    project: Project, options: TrainOptions, place: Attached, selection: Selection
-) -> Report:
-    jobs = Jobs(place.address, read_token(place.token_file))
-    python = _python(project, place, selection)
-    profile, site = selection.profile, selection.site
-    with RunDisplay(options.quiet).phase("doctor, one Ray task a node"):
-        answers = ask_nodes(project, jobs, profile, site, python, options.storage)
-    found = judge_nodes(project, profile, site, answers)
-    judge_storage(found, project, answers, options.storage)
-    return found
 
 
 def _new_folder(

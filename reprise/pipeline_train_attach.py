@@ -1,4 +1,4 @@
-"""The doctor in a Ray that somebody else started: its probe as Ray tasks, one a node."""
+"""The doctor before a submission: over SSH, or as Ray tasks in a Ray that others started."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from reprise.cluster.profile import Profile
 from reprise.cluster.site import Site
 from reprise.errors import CannotTell
 from reprise.findings import Report
-from reprise.pipeline_cluster import expected_of, scripts_of
+from reprise.pipeline_cluster import Selection, examine, expected_of, scripts_of
+from reprise.pipeline_train_job import TrainOptions
+from reprise.pipeline_train_place import Attached, HostfileCluster, Place
 from reprise.project import Project
-from reprise.run.jobs import ENDED, Jobs
+from reprise.run.display import RunDisplay
+from reprise.run.jobs import ENDED, Jobs, read_token
 
-__all__ = ["ask_nodes", "judge_nodes", "judge_storage"]
+__all__ = ["ask_doctor", "ask_nodes", "judge_nodes", "judge_storage"]
 
 _PROBE_SECONDS = 45
 _JOB_SECONDS = 240.0
@@ -33,6 +36,60 @@ _MARK = "@@reprise-probe "
 # What concerns the start of a Ray, which is another's affair here; and what only a look from
 # outside of its container could tell.
 _OTHERS = frozenset({"ports", "sessions", "temp-path", "reach", "image", "container-runtime"})
+
+
+def ask_doctor(
+    project: Project,
+    options: TrainOptions,
+    place: Place,
+    selection: Selection,
+    python: str,
+    report: Report,
+) -> dict[str, Any] | None:
+    """The doctor's answer, absorbed into `report`; None where there is no host to look at.
+
+    `python` is the interpreter of the nodes. Rules that are forced are forced for the start of
+    the cluster as well.
+    """
+    if isinstance(place, HostfileCluster):
+        found = _by_ssh(project, options, selection)
+        rules = {item.rule for item in found.checks}
+        place.ignore = tuple(rule for rule in options.force if rule in rules)
+    elif isinstance(place, Attached) and options.dry_run:
+        report.unknown(
+            "train-doctor",
+            place.address,
+            "a dry run submits nothing, and so the nodes were not asked",
+            "the same command without --dry-run asks them before it submits",
+        )
+        return None
+    elif isinstance(place, Attached):
+        found = _by_ray(project, options, place, selection, python)
+    else:
+        return None
+    report.absorb(found)
+    return found.to_json()
+
+
+def _by_ssh(project: Project, options: TrainOptions, selection: Selection) -> Report:
+    """The folder of the runs is looked at with the site's own shared ones."""
+    site = selection.site
+    if site.paths.checkpoints is None and options.storage is None:
+        paths = site.paths.model_copy(update={"checkpoints": str(project.runs)})
+        selection = replace(selection, site=site.model_copy(update={"paths": paths}))
+    return examine(selection, project, active=False)[0]
+
+
+def _by_ray(
+    project: Project, options: TrainOptions, place: Attached, selection: Selection, python: str
+) -> Report:
+    jobs = Jobs(place.address, read_token(place.token_file))
+    profile, site = selection.profile, selection.site
+    with RunDisplay(options.quiet).phase("doctor, one Ray task a node"):
+        answers = ask_nodes(project, jobs, profile, site, python, options.storage)
+    found = judge_nodes(project, profile, site, answers)
+    judge_storage(found, project, answers, options.storage)
+    return found
 
 
 def ask_nodes(

@@ -46,6 +46,7 @@ class TrainOptions:
     address: str | None = None
     profile: str | None = None
     storage: str | None = None
+    token_file: str | None = None
     seed: int | None = None
     algo: str = ""
     overrides: tuple[str, ...] = ()

@@ -23,11 +23,11 @@ from reprise.run.folder import RunFolder
 from reprise.run.jobs import Jobs, open_jobs
 from reprise.run.resume import Resume
 from reprise.run.retry import Policy
-from reprise.run.supervise import Supervised, supervise
+from reprise.run.supervise import OUT_OF_SIGHT, Supervised, supervise
 from reprise.run.view import View, watch
 from reprise.triage.first_error import first_error
 
-__all__ = ["Session", "run_session", "secret_file", "write_job"]
+__all__ = ["Session", "check_secrets", "run_session", "secret_file", "write_job"]
 
 COMMAND = "train"
 
@@ -41,6 +41,11 @@ class Session:
     place: Place
     options: TrainOptions
     console: RunDisplay
+
+    @property
+    def alone(self) -> bool:
+        """A private Ray that does not answer is gone, and its job with it."""
+        return self.place.kind == "private"
 
     def say(self, text: str) -> None:
         """One line on standard error."""
@@ -100,21 +105,28 @@ def write_job(
     return {"entrypoint": entrypoint, "runtime_env": runtime_env}
 
 
+def check_secrets(report: Report, visible: bool) -> None:
+    """Whether the operator's secrets can reach the job: not on storage that is not seen here."""
+    rule = "train-secret"
+    names = [name for name in SECRETS if os.environ.get(name)]
+    if names and not visible:
+        report.failed(
+            rule,
+            ", ".join(names),
+            "the job's storage is not seen from here, so that no file can carry them to it",
+            f"unset {' '.join(names)}, and set them where Ray is started",
+        )
+    report.settle(rule)
+
+
 def secret_file(folder: RunFolder, write: bool = True) -> str | None:
     """Where the values of secrets lie for the job: beside the runs, for their owner's eyes alone.
 
-    None when the operator's environment has none of them.
+    None when the operator's environment has none of them, or the job could not read the file.
     """
     values = {name: os.environ[name] for name in SECRETS if os.environ.get(name)}
-    if not values:
+    if not values or not folder.read().get("visible", True):
         return None
-    if not folder.read().get("visible", True):
-        raise OperatorError(
-            "train-secret",
-            ", ".join(values),
-            "the job's storage is not seen from here, so that no file can carry them to it",
-            f"unset {' '.join(values)}, and set them where Ray is started",
-        )
     place = folder.path.parent.parent / ".secrets"
     path = place / f"{folder.name}.json"
     if write:
@@ -139,15 +151,30 @@ def run_session(session: Session) -> Report:
         if any(item["ended"] is None for item in folder.attempts()):
             return _detached(folder)
         _give_up(session, "interrupted")
+        session.say(f"nothing is running; to go on: reprise train --resume {folder.name}")
         raise
     except OperatorError:
-        _give_up(session, "failed")
+        if all(item["ended"] is not None for item in folder.attempts()):
+            _give_up(session, "failed")
         raise
     finally:
         folder.update(watcher=None)
+    if ended.why == OUT_OF_SIGHT:
+        return _out_of_sight(folder, ended)
     _forget_secrets(folder)
     session.place.release(folder)
     return _report(folder, ended)
+
+
+def _out_of_sight(folder: RunFolder, ended: Supervised) -> Report:
+    report = Report(COMMAND, data={"run": str(folder.path), "id": folder.name})
+    report.unknown(
+        "train-out-of-sight",
+        str(folder.read().get("address")),
+        f"{ended.cause}; {ended.why}, the last step seen is {ended.attempt.steps}",
+        f"when the head answers again: reprise train --resume {folder.name}",
+    )
+    return report
 
 
 def _give_up(session: Session, state: str) -> None:

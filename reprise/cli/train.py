@@ -126,7 +126,6 @@ def _nothing_else(options: TrainOptions) -> None:
             ("overrides", options.overrides),
             ("--seed", options.seed),
             ("--algo", options.algo),
-            ("--force", options.force),
             ("--storage", options.storage),
             ("--dry-run", options.dry_run),
         )

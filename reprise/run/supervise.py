@@ -15,13 +15,21 @@ from reprise.run.jobs import ENDED, Jobs
 from reprise.run.resume import Resume, resume_point, set_aside, steps_recorded
 from reprise.run.retry import Failure, Policy, why_not_again
 
-__all__ = ["Hands", "Supervised", "supervise"]
+__all__ = ["OUT_OF_SIGHT", "Hands", "Supervised", "supervise"]
+
+OUT_OF_SIGHT = "the job may still be running"
+"""Why a run whose Ray does not answer is neither ended nor begun anew."""
 
 _STOP_SECONDS = 60.0
 
 
 class Hands(Protocol):
     """What the supervisor has done by others: the cluster, the job's text, the view, the cause."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether a Ray that does not answer is gone for good (a private one), and its job too."""
+        ...
 
     def ready(self) -> Jobs:
         """A Ray on which the job can run now. Waits for lost nodes; raises OperatorError."""
@@ -80,6 +88,10 @@ def supervise(
         if jobs is None:
             jobs, number = _begin(folder, hands)
         attempt = hands.watch(jobs, number)
+        if attempt.outcome is Outcome.LOST and not hands.alone:
+            # The job may well go on out of sight: a second one would write beside it.
+            folder.event("out of sight", attempt=number, message=attempt.message)
+            return Supervised(attempt, attempt.message, OUT_OF_SIGHT)
         if attempt.outcome is Outcome.STALLED:
             hands.say(f"attempt {number}: {attempt.message}; stopping its job")
             _stop(jobs, f"{folder.name}-{number}")
@@ -119,6 +131,8 @@ def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
         jobs = hands.attach()
         state = jobs.find(job)
     except CannotTell as error:
+        if not hands.alone:
+            raise
         folder.end_attempt(number, Outcome.LOST.value, _reached(folder), error.message)
         folder.event("ended", attempt=number, outcome=Outcome.LOST.value)
         hands.say(f"attempt {number} is lost: {error.message}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reprise.errors import CannotTell
 from reprise.metrics import read_run
 from reprise.project import find_project
 from reprise.run.attempt import Attempt
@@ -17,7 +18,7 @@ from reprise.run.jobs import Jobs, open_jobs
 from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.run.resume import Resume
 from reprise.run.retry import Policy
-from reprise.run.supervise import Supervised, supervise
+from reprise.run.supervise import OUT_OF_SIGHT, Supervised, supervise
 from reprise.triage.first_error import first_error
 
 pytestmark = pytest.mark.rehearsal
@@ -43,6 +44,7 @@ class SmallHands:
     ray: LocalRay
     variables: dict[str, str]
     stall: float = 60.0
+    alone: bool = True
     said: list[str] = field(default_factory=list)
 
     def ready(self) -> Jobs:
@@ -196,6 +198,32 @@ def test_a_command_that_is_gone_before_it_submitted(tmp_path: Path, ray: LocalRa
     run.begin_attempt(None)
     assert go(run, hands).finished
     assert [item["outcome"] for item in run.attempts()] == ["interrupted", "succeeded"]
+    assert_whole(run)
+
+
+def test_a_head_that_vanishes_leaves_the_run_open(tmp_path: Path) -> None:
+    """On a cluster the job may go on out of sight: no second one is begun beside it."""
+    run = new_run(tmp_path)
+    python = find_project().rehearsal_python
+    log = tmp_path / "ray.log"
+    vanishing = start_local_ray(python, run.name, 1, new_temp_dir(), log)
+    hands = SmallHands(run, vanishing, {"SECONDS_A_STEP": "30"}, alone=False)
+    timer = threading.Timer(8, vanishing.stop)
+    timer.start()
+    ended = go(run, hands)
+    timer.join()
+    assert ended.why == OUT_OF_SIGHT and not ended.finished
+    assert [item["ended"] for item in run.attempts()] == [None]
+    with pytest.raises(CannotTell):
+        go(run, hands)
+    assert len(run.attempts()) == 1
+    # A private Ray that is gone took its job with it.
+    hands.alone = True
+    hands.ray = fresh = start_local_ray(python, run.name, 1, new_temp_dir(), log)
+    hands.variables = {}
+    assert go(run, hands).finished
+    assert fresh.stop() == []
+    assert [item["outcome"] for item in run.attempts()] == ["lost", "succeeded"]
     assert_whole(run)
 
 
