@@ -132,7 +132,7 @@ step() {
         sleep 0.2
         ticks=$((ticks + 1))
         if [ $((ticks % 75)) -eq 0 ]; then
-            say "  ... $(grep -c -e '^Collecting' -e '^Requirement already' "$log" || true) packages read"
+            say "  ... $(grep -c -e '^Collecting' -e '^Processing' -e '^Requirement already' "$log" || true) packages read"
         fi
     done
     if wait "$job"; then

@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import subprocess
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from packaging.markers import Marker
-from packaging.utils import canonicalize_name
 
 from reprise.errors import OperatorError
 from reprise.files import sha256_file
 from reprise.findings import Report
 from reprise.lock.archive import Item, Manifest, Piece, hashed, plan, read_part, write_part
 from reprise.lock.bare import collect_bare
+from reprise.lock.bundle_wheels import (
+    OnStep,
+    Staging,
+    add_configs,
+    add_environment,
+    add_package,
+)
 from reprise.lock.checkout import LOCKED_REF, Standing, inspect
 from reprise.lock.git import GitError, git
 from reprise.lock.image_carry import archive_images
-from reprise.lock.model import Data, Environment, Image, Lock, Machine, Package, Tree
+from reprise.lock.model import Data, Environment, Image, Machine, Package, Tree
 from reprise.lock.read import machine_hash, read_lock, resolve_name
-from reprise.lock.requirements import Pin, read_pins
-from reprise.lock.resolve import find_pip
 
 __all__ = ["OnStep", "create", "part_name"]
 
-# Called with what is being done, and how many of how many bytes are (None where not known).
-OnStep = Callable[[str, int, int | None], None]
-
 SCRIPT = "scripts/unbundle.sh"
-
-
-@dataclass(slots=True)
-class _Staging:
-    """Files of the bundle-to-be, by their path in it, in the order in which they are written."""
-
-    root: Path
-    folder: Path
-    lock: Lock
-    on_step: OnStep
-    files: dict[str, Path] = field(default_factory=dict)
 
 
 def part_name(target: Path, part: int, parts: int) -> Path:
@@ -78,7 +63,7 @@ def create(
     chosen = list(dict.fromkeys(chosen))
     work = target.with_name(f"{target.name}.work")
     work.mkdir(parents=True, exist_ok=True)
-    staging = _Staging(lock_path.parent, work, lock, on_step)
+    staging = Staging(lock_path.parent, work, lock, on_step)
     report = Report("bundle create")
     if machine == "gpu":
         staging.files, entries, left_out = collect_bare(
@@ -102,12 +87,13 @@ def create(
 
 
 def _collect(
-    staging: _Staging, chosen: Sequence[str], with_images: bool, report: Report
+    staging: Staging, chosen: Sequence[str], with_images: bool, report: Report
 ) -> tuple[list[str], list[str]]:
     """Stage every chosen entry; the entries that are in, and those that are left out."""
     entries: list[str] = []
     left_out: list[str] = []
     _project(staging, report)
+    add_configs(staging, report)
     for name in chosen:
         entry = staging.lock.entry(name)
         short = name.partition(".")[2]
@@ -116,9 +102,9 @@ def _collect(
                 case Tree() if entry.path is not None:
                     _tree(staging, short, entry)
                 case Environment():
-                    _environment(staging, short, entry)
+                    add_environment(staging, short, entry)
                 case Package() if entry.sha256:
-                    _package(staging, entry)
+                    add_package(staging, entry)
                 case Data():
                     _data(staging, short, entry)
                 case Image() if with_images:
@@ -138,7 +124,7 @@ def _collect(
     return entries, left_out
 
 
-def _project(staging: _Staging, report: Report) -> None:
+def _project(staging: Staging, report: Report) -> None:
     """The project itself first, then the script that opens a bundle where nothing is installed."""
     script = staging.root / SCRIPT
     if script.is_file():
@@ -151,11 +137,14 @@ def _project(staging: _Staging, report: Report) -> None:
     if git("status", "--porcelain", "--untracked-files=no", cwd=staging.root).strip():
         message = "has changes that are not committed: the bundle carries the last commit"
         report.warn("bundle-project", "project", message, "commit them and repeat the command")
-    git("bundle", "create", "-q", str(target.absolute()), "HEAD", cwd=staging.root)
+    # With its branch, so that a clone of the bundle stands on it.
+    branch = git("rev-parse", "--abbrev-ref", "HEAD", cwd=staging.root).strip()
+    refs = ["HEAD"] if branch == "HEAD" else ["HEAD", f"refs/heads/{branch}"]
+    git("bundle", "create", "-q", str(target.absolute()), *refs, cwd=staging.root)
     staging.files["git/project.bundle"] = target
 
 
-def _tree(staging: _Staging, name: str, tree: Tree) -> None:
+def _tree(staging: Staging, name: str, tree: Tree) -> None:
     assert tree.path is not None
     places = {"": (tree.commit, tree.tree)}
     places |= {path: (sub.commit, sub.tree) for path, sub in tree.submodule.items() if sub.fetch}
@@ -176,65 +165,7 @@ def _tree(staging: _Staging, name: str, tree: Tree) -> None:
         staging.files[path] = target
 
 
-def _environment(staging: _Staging, name: str, environment: Environment) -> None:
-    pins = read_pins(staging.root / environment.requirements)
-    # Left alone, pip takes the file whose hash the index announces: a build of torch for CUDA,
-    # also where the site has one for the CPU. Ask for that by name first; when there is none,
-    # the download of all pins takes what there is.
-    for pin in (pin for pin in pins if pin.name == "torch"):
-        with contextlib.suppress(OperatorError):
-            _download(staging, pin.name, [replace(pin, version=f"{pin.version}+cpu")])
-    wheels = _download(staging, name, pins)
-    # Where pip took a build of torch for CUDA, what that build asks for must come along.
-    if any(file.startswith("torch-") and "+cpu" not in file for file in wheels):
-        for extra in environment.extra:
-            _download(staging, name, read_pins(staging.root / extra))
-
-
-def _package(staging: _Staging, package: Package) -> None:
-    name = canonicalize_name(package.name)
-    _download(staging, package.name, [Pin(name, package.version, "", package.sha256)])
-
-
-def _download(staging: _Staging, name: str, pins: Sequence[Pin]) -> set[str]:
-    """Let pip bring the files of `pins`, each checked against its hash; gives their names.
-
-    What an earlier run brought is not fetched again. Pins whose marker does not hold for this
-    Python are left out: a bundle serves machines with the Python that made it.
-    """
-    staging.on_step(f"{name}: wheels", 0, None)
-    wheels, new = staging.folder / "wheels", staging.folder / "new"
-    wheels.mkdir(exist_ok=True)
-    new.mkdir(exist_ok=True)
-    have = {sha256_file(file): file for file in wheels.iterdir()}
-    wanted = [pin for pin in pins if not pin.marker or Marker(pin.marker).evaluate()]
-    lacking = [pin for pin in wanted if not any(value in have for value in pin.sha256)]
-    if lacking:
-        _pip_download(staging, name, lacking, new)
-    for file in new.iterdir():
-        file.replace(wheels / file.name)
-        have[sha256_file(wheels / file.name)] = wheels / file.name
-    found = {have[value].name for pin in wanted for value in pin.sha256 if value in have}
-    staging.files |= {f"wheels/{file}": wheels / file for file in sorted(found)}
-    return found
-
-
-def _pip_download(staging: _Staging, name: str, pins: Sequence[Pin], into: Path) -> None:
-    file = staging.folder / f"{name}.txt"
-    lines = (" ".join((f"{p.name}=={p.version}", *(f"--hash=sha256:{h}" for h in p.sha256)))
-             for p in pins)  # fmt: skip
-    file.write_text("".join(f"{line}\n" for line in lines))
-    command = [*find_pip(), "download", "-q", "--no-deps", "--require-hashes", "--no-input"]
-    command += ["--prefer-binary", "-d", str(into.absolute()), "-r", str(file.absolute())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        message = (said or done.stderr.strip().splitlines() or ["pip failed"])[-1]
-        fix = "check the network and pip's settings, then repeat: what is there already is kept"
-        raise OperatorError("bundle-wheels", name, message, fix)
-
-
-def _data(staging: _Staging, name: str, data: Data) -> None:
+def _data(staging: Staging, name: str, data: Data) -> None:
     path = staging.root / data.path
     fix = f"`reprise data fetch {name}`, or name the entries that should be in the bundle"
     if not path.is_file():
@@ -245,7 +176,7 @@ def _data(staging: _Staging, name: str, data: Data) -> None:
     staging.files[f"data/{data.path}"] = path
 
 
-def _image(staging: _Staging, name: str, image: Image) -> None:
+def _image(staging: Staging, name: str, image: Image) -> None:
     """The image, and the one that was built here on top of it, as the engine archives them."""
     target = staging.folder / f"image-{name}.tar"
     if not target.exists():
@@ -255,7 +186,7 @@ def _image(staging: _Staging, name: str, image: Image) -> None:
 
 
 def _write(
-    staging: _Staging, target: Path, part_size: int | None, about: dict[str, Any]
+    staging: Staging, target: Path, part_size: int | None, about: dict[str, Any]
 ) -> dict[str, Any]:
     """Hash everything once, then write the parts that are not there yet."""
     sizes = [(path, source.stat().st_size) for path, source in staging.files.items()]

@@ -8,6 +8,7 @@ from pathlib import Path
 from reprise.findings import Report
 from reprise.lock.bring import setup
 from reprise.lock.bundle import OnStep
+from reprise.lock.configs import place_configs
 from reprise.lock.model import Machine
 from reprise.lock.read import machine_hash, read_lock, resolve_name
 from reprise.lock.setup import OnTree
@@ -57,6 +58,7 @@ def setup_from_bundle(
     if placed:
         report.absorb(brought := setup(lock_path, placed, machine, (), on_tree, laid.brought()))
         report.data |= brought.data
+    place_configs(root, laid.folder / "wheels", report)
     if any(name.startswith("data.") for name in entries):
         place_data(laid, lock_path, report)
     for archive in sorted((laid.folder / "images").glob("*.tar")):

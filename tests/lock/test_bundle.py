@@ -190,6 +190,26 @@ def test_the_wheels_of_environments_and_packages_come_along(
     assert not (tmp_path / "c").exists()
 
 
+def test_verls_config_files_come_along_for_the_check_of_recipes(
+    with_wheels: Path, tmp_path: Path
+) -> None:
+    verl = wheel(tmp_path / "index", "verl", "0.9.0")
+    file = with_wheels / "requirements/verl-configs.txt"
+    file.write_text(f"verl==0.9.0 \\\n    --hash=sha256:{digest(verl)}\n")
+    lock = with_wheels / "versions.lock"
+    assert create(lock, tmp_path / "b", ["data.d"], "h20").verdict is Verdict.OK
+    away = shutil.copytree(with_wheels / "requirements", tmp_path / "away/requirements").parent
+    shutil.copy(lock, away)
+    for _ in range(2):
+        report = setup_from_bundle(away / "versions.lock", tmp_path / "b", ["data.d"], "h20")
+        assert report.verdict is Verdict.OK, report.findings
+        assert (away / ".cache/verl-0.9.0/verl.py").read_text() == "VALUE = 1\n"
+    # Without an index that has them there is no bundle.
+    file.write_text(f"verl==0.9.0 \\\n    --hash=sha256:{'0' * 64}\n")
+    report = create(lock, tmp_path / "c", ["data.d"], "h20")
+    assert [item.rule for item in report.errors()] == ["bundle-configs"]
+
+
 def test_a_build_of_torch_for_the_cpu_is_preferred(with_wheels: Path, tmp_path: Path) -> None:
     index, path = tmp_path / "index", with_wheels / "versions.lock"
     builds = [wheel(index, "torch"), wheel(index, "torch", "1.0+cpu")]
