@@ -216,8 +216,12 @@ def _report(folder: RunFolder, ended: Supervised) -> Report:
     total, number = facts["steps"], ended.attempt.number
     if ended.finished:
         report.passed("train-finished")
-        if number > 1:
-            report.note("train-attempts", folder.name, f"{total} steps in {number} attempts")
+        report.note(
+            "train-finished",
+            folder.name,
+            f"{total} steps in {number} attempt{'s' if number > 1 else ''}, each recorded once",
+            f"judge it: make reproduce MODEL={facts['model']} RUN={folder.path}",
+        )
         return report
     reached = facts["attempts"][number - 1]["reached"] or 0
     outcome = ended.attempt.outcome.value
