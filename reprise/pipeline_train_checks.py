@@ -175,7 +175,7 @@ def _hosts(report: Report, task: Task, where: Where) -> None:
 
 
 def need_of(task: Task) -> Need:
-    """The nodes and the GPUs of each that the trainer's pool takes."""
+    """The nodes that the job takes at once, and the GPUs of each."""
     return Need(task.nodes, setup_of(task.loaded).gpus_per_node)
 
 

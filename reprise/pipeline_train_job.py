@@ -82,8 +82,10 @@ class Task:
 
     @property
     def nodes(self) -> int:
-        """Nodes of the trainer's pool."""
-        return setup_of(self.loaded).nodes
+        """Nodes that the job takes at once: the trainer's, and those of a rollout of its own."""
+        setup = setup_of(self.loaded)
+        apart = setup.get("trainer.v1.trainer_mode") == "separate_async"
+        return setup.nodes + (setup.integer("actor_rollout_ref.rollout.nnodes") if apart else 0)
 
     @property
     def world(self) -> int:
