@@ -1,35 +1,33 @@
-"""`reprise recipe list`, `show`, `check` and `plan`."""
+"""`reprise recipe list`, `show` and `check`; `plan` and `convert` lie beside."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from reprise.cli.recipe_inputs import (
+    AlgorithmOption,
+    ModelArgument,
+    ModelConfigOption,
+    OverridesArgument,
+    VerlOption,
+    lines_of,
+    load_recipe,
+    wide,
+)
+from reprise.cli.recipe_plan import convert, plan_recipe
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.errors import OperatorError
 from reprise.findings import Report
-from reprise.project import Project, find_project
-
-if TYPE_CHECKING:
-    from reprise.recipe.load import Inputs, Loaded
+from reprise.project import find_project
 
 __all__ = ["register"]
-
-_Model = Annotated[str, typer.Argument(help="Recipe, for example hy3.")]
-_Overrides = Annotated[list[str] | None, typer.Argument(help="Hydra overrides, after --.")]
-_Algorithm = Annotated[str | None, typer.Option("--algo", help="Group of recipes/algorithms.")]
-_Verl = Annotated[
-    Path | None, typer.Option("--verl", help="Folder with verl, instead of the locked one.")
-]
-_ModelConfig = Annotated[
-    Path | None, typer.Option(help="The model's config.json, instead of the card's.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,29 +39,6 @@ def register(app: typer.Typer) -> None:
     group.command("plan")(plan_recipe)
     group.command()(convert)
     app.add_typer(group, name="recipe")
-
-
-def _wide() -> Console:
-    """The terminal, or lines of 220 columns where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=220)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-
-
-def _lines(overrides: list[str] | None, algorithm: str | None) -> list[Any]:
-    from reprise.recipe.overrides import Line
-
-    first = [f"algorithms={algorithm}"] if algorithm else []
-    return [Line(text) for text in [*first, *(overrides or [])]]
-
-
-def _load(project: Project, model: str, lines: list[Any], inputs: Inputs) -> tuple[Loaded, Path]:
-    from reprise.recipe.load import load
-
-    return load(project.root, model, lines, inputs, _say), project.recipes
 
 
 @guard("recipe list")
@@ -89,17 +64,17 @@ def list_recipes(as_json: JsonFlag = False) -> None:
         table = Table("recipe", "machine", "status", "what", box=None, pad_edge=False)
         for row in report.data["recipes"]:
             table.add_row(row["name"], row["machine"], row["status"], row["title"])
-        _wide().print(table, highlight=False)
+        wide().print(table, highlight=False)
     finish(report, as_json, quiet_ok=True)
 
 
 @guard("recipe show")
 def show(
-    model: _Model,
-    overrides: _Overrides = None,
-    algorithm: _Algorithm = None,
+    model: ModelArgument,
+    overrides: OverridesArgument = None,
+    algorithm: AlgorithmOption = None,
     full: Annotated[bool, typer.Option(help="Print the whole resolved config.")] = False,
-    verl: _Verl = None,
+    verl: VerlOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Print what a recipe sets beyond verl's defaults, why, and the exact command.
@@ -111,8 +86,8 @@ def show(
     from reprise.recipe.origin import Origins
     from reprise.recipe.show import command_line, differences, resolved_yaml, without_secrets
 
-    lines = _lines(overrides, algorithm)
-    loaded, recipes = _load(find_project(), model, lines, Inputs(verl=verl))
+    lines = lines_of(overrides, algorithm)
+    loaded, recipes = load_recipe(find_project(), model, lines, Inputs(verl=verl))
     report = Report("recipe show")
     check_faults(report, loaded.composition.faults)
     rows = differences(loaded, Origins(loaded.composition, recipes))
@@ -143,14 +118,14 @@ def _print_differences(rows: list[dict[str, Any]]) -> None:
             where = "follows another setting"
         texts = (row["key"], str(row["value"]), str(row["default"]), where)
         table.add_row(*map(escape, texts))
-    _wide().print(table, highlight=False)
+    wide().print(table, highlight=False)
 
 
 @guard("recipe check")
 def check(
     model: Annotated[str, typer.Argument(help="Recipe; none with --script or --overrides.")] = "",
-    overrides: _Overrides = None,
-    algorithm: _Algorithm = None,
+    overrides: OverridesArgument = None,
+    algorithm: AlgorithmOption = None,
     script: Annotated[
         Path | None, typer.Option(help="A bash launch script; nothing in it is executed.")
     ] = None,
@@ -161,11 +136,11 @@ def check(
         str, typer.Option("--model", help="The recipe whose model and data a script trains.")
     ] = "",
     runtime_env: Annotated[Path | None, typer.Option(help="The job's runtime_env.yaml.")] = None,
-    model_config: _ModelConfig = None,
+    model_config: ModelConfigOption = None,
     shared: Annotated[
         list[str] | None, typer.Option(help="Folder that every node shares (repeatable).")
     ] = None,
-    verl: _Verl = None,
+    verl: VerlOption = None,
     explain: Annotated[
         bool, typer.Option(help="Print every rule with its numbers and its source.")
     ] = False,
@@ -182,7 +157,7 @@ def check(
 
     project = find_project()
     read = read_script(script) if script is not None else None
-    lines = _lines(overrides, algorithm)
+    lines = lines_of(overrides, algorithm)
     if read is not None:
         lines = [*read.engine_line(), *read.lines, *read.dropped, *lines]
     elif overrides_file is not None:
@@ -203,7 +178,7 @@ def check(
         (read.environment if read is not None else {}) if foreign else None,
         tuple(shared) if shared else None,
     )
-    loaded, _ = _load(project, of_model or model, lines, inputs)
+    loaded, _ = load_recipe(project, of_model or model, lines, inputs)
     report = check_recipe(project, loaded)
     if read is not None:
         judge_script(report, read, loaded.tree)
@@ -238,98 +213,4 @@ def _print_rules(report: Report) -> None:
             escape("\n".join([*row["formula"], row["reason"]]).strip()),
             row["source"],
         )
-    _wide().print(table, highlight=False)
-
-
-@guard("recipe plan")
-def plan_recipe(
-    model: _Model,
-    overrides: _Overrides = None,
-    algorithm: _Algorithm = None,
-    gpu_memory: Annotated[
-        float | None, typer.Option(min=1, help="Memory of a card in GiB, instead of the card's.")
-    ] = None,
-    throughput: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Tokens a second and GPU (verl's perf/throughput)."),
-    ] = None,
-    model_config: _ModelConfig = None,
-    verl: _Verl = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Print what a recipe needs: memory of a card and a node, disk for checkpoints, time.
-
-    Memory is estimated by formulas (docs/recipes.md); what was measured is said there.
-    """
-    from reprise.recipe.check import check_faults
-    from reprise.recipe.load import Inputs
-    from reprise.recipe.plan import plan
-
-    lines = _lines(overrides, algorithm)
-    inputs = Inputs(verl=verl, model_config=model_config)
-    loaded, _ = _load(find_project(), model, lines, inputs)
-    report = plan(loaded, gpu_memory, throughput)
-    check_faults(report, loaded.composition.faults)
-    if not as_json:
-        _print_plan(report.data)
-    finish(report, as_json)
-
-
-_PARTS = {
-    "parameters": "parameters",
-    "training": "training, GiB of a card at the worst stage",
-    "rollout": "rollout, GiB of a card",
-    "rollout_cache": "rollout cache",
-    "host": "host memory, GiB of a node",
-    "checkpoint": "one checkpoint, TB",
-    "disk": "disk",
-    "time": "a step",
-}
-
-
-def _print_plan(data: dict[str, Any]) -> None:
-    console = Console(soft_wrap=True)
-    for part, title in _PARTS.items():
-        rows = data.get(part)
-        if not rows:
-            continue
-        table = Table(title, "", box=None, pad_edge=False)
-        for name, value in rows.items():
-            shown = f"{value:,}" if isinstance(value, int) else str(value)
-            table.add_row(f"  {escape(str(name))}", escape(shown))
-        console.print(table, highlight=False)
-
-
-@guard("recipe convert")
-def convert(
-    model: Annotated[str, typer.Argument(help="Recipe whose model is converted.")] = "",
-    source: Annotated[Path | None, typer.Option(help="Folder of the Hugging Face weights.")] = None,
-    target: Annotated[Path | None, typer.Option(help="Folder to write; must not exist.")] = None,
-    pp: Annotated[int, typer.Option(min=1, help="Pipeline ranks of the conversion.")] = 1,
-    ep: Annotated[int, typer.Option(min=1, help="Expert ranks of the conversion.")] = 1,
-    verify: Annotated[Path | None, typer.Option(help="Check a converted folder instead.")] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Check an offline conversion to MCore and print its command, or verify its result.
-
-    Not needed: verl loads Hugging Face weights online.
-    """
-    from reprise.recipe.card import card_of
-    from reprise.recipe.convert import Conversion, check_conversion, check_mcore
-
-    report = Report("recipe convert")
-    if verify is not None:
-        check_mcore(report, verify)
-        finish(report, as_json)
-    shape = card_of(find_project().recipes, model).model_shape() if model else None
-    if shape is None or source is None or target is None:
-        raise OperatorError(
-            "recipe-convert-arguments",
-            "reprise recipe convert",
-            "expected a recipe with a model, --source and --target, or --verify",
-            "reprise recipe convert qwen3-8b --source HF_DIR --target NEW_DIR",
-        )
-    check_conversion(report, Conversion(source, target, pp, ep), shape)
-    if not as_json and report.exit_code == 0:
-        sys.stdout.write(f"{report.data['job']}\n{report.data['then']}\n")
-    finish(report, as_json)
+    wide().print(table, highlight=False)

@@ -9,21 +9,18 @@ compares byte by byte. A file that does not fit into a part is cut into pieces.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from reprise.errors import OperatorError
 from reprise.files import writing
+from reprise.lock.manifest import Damage, Item, Manifest, Piece, parse
 
 __all__ = [
-    "Item",
-    "Manifest",
-    "Piece",
     "Sink",
     "hashed",
     "plan",
@@ -32,7 +29,6 @@ __all__ = [
     "write_part",
 ]
 
-FORMAT = "reprise-bundle-1"
 _BLOCK = 512
 _READ = 2**20
 _END = bytes(2 * _BLOCK)
@@ -41,69 +37,7 @@ _MANIFEST = re.compile(r"manifest-([0-9a-f]{64})\.json")
 _MANIFEST_LIMIT = 64 * 2**20
 
 # Called for each piece with the path and offset; gives the function that takes its bytes.
-Sink = Callable[["Piece"], Callable[[bytes], None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A file of the bundle: its path in it, and its size in bytes and SHA-256."""
-
-    path: str
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A run of bytes of one file, as one part carries it."""
-
-    path: str
-    offset: int
-    size: int
-    sha256: str = ""
-
-    def member(self, whole: bool) -> str:
-        """The tar member's name; pieces of one file sort in their order."""
-        return f"files/{self.path}" if whole else f"files/{self.path}@{self.offset:015d}"
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a part says of the bundle and of itself; `part` counts from 1."""
-
-    part: int
-    parts: int
-    items: tuple[Item, ...]
-    pieces: tuple[Piece, ...]
-    about: dict[str, Any]
-
-    @property
-    def bundle(self) -> str:
-        """The bundle's identity: the digest of its files' list and of what it says of itself."""
-        body = {"files": [[i.path, i.size, i.sha256] for i in self.items], "about": self.about}
-        return hashlib.sha256(_canonical(body)).hexdigest()
-
-    def to_bytes(self) -> bytes:
-        """The manifest in its one form."""
-        return _canonical(
-            {
-                "format": FORMAT,
-                "bundle": self.bundle,
-                "part": self.part,
-                "parts": self.parts,
-                "about": self.about,
-                "files": [[i.path, i.size, i.sha256] for i in self.items],
-                "pieces": [[p.path, p.offset, p.size, p.sha256] for p in self.pieces],
-            }
-        )
-
-    def whole(self, piece: Piece) -> bool:
-        """Whether `piece` is all of its file."""
-        return any(i.path == piece.path and i.size == piece.size for i in self.items)
-
-
-def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+Sink = Callable[[Piece], Callable[[bytes], None]]
 
 
 def _header(name: str, size: int) -> bytes:
@@ -190,10 +124,6 @@ def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
         yield block
 
 
-class _Damage(Exception):
-    """A part is not what it says; turned into an OperatorError that names the part."""
-
-
 def read_part(path: Path, sink: Sink | None = None) -> Manifest:
     """Read one part whole, check every bit of it, and hand its pieces to `sink`.
 
@@ -203,7 +133,7 @@ def read_part(path: Path, sink: Sink | None = None) -> Manifest:
     try:
         with path.open("rb") as file:
             return _read(file, sink)
-    except _Damage as damage:
+    except Damage as damage:
         raise _damaged(path, damage) from damage
 
 
@@ -215,11 +145,11 @@ def read_manifest(path: Path) -> Manifest:
     try:
         with path.open("rb") as file:
             return _read_manifest(file)
-    except _Damage as damage:
+    except Damage as damage:
         raise _damaged(path, damage) from damage
 
 
-def _damaged(path: Path, damage: _Damage) -> OperatorError:
+def _damaged(path: Path, damage: Damage) -> OperatorError:
     fix = f"copy {path.name} again from where the bundle was made"
     message = f"is damaged or no part of a bundle: {damage}"
     return OperatorError("bundle-damaged", path.name, message, fix)
@@ -239,19 +169,19 @@ def _read(file: IO[bytes], sink: Sink | None) -> Manifest:
             if take is not None:
                 take(block)
         if got != piece.size:
-            raise _Damage(f"it ends within {name}")
+            raise Damage(f"it ends within {name}")
         if digest.hexdigest() != piece.sha256:
-            raise _Damage(f"{name} has another sha256 than its manifest says")
+            raise Damage(f"{name} has another sha256 than its manifest says")
         _expect(file, _padding(piece.size), f"the padding of {name}")
     _expect(file, _END, "its end")
     if file.read(1):
-        raise _Damage("something follows its end")
+        raise Damage("something follows its end")
     return manifest
 
 
 def _expect(file: IO[bytes], wanted: bytes, what: str) -> None:
     if file.read(len(wanted)) != wanted:
-        raise _Damage(f"{what} is not as it was written")
+        raise Damage(f"{what} is not as it was written")
 
 
 def _read_manifest(file: IO[bytes]) -> Manifest:
@@ -259,38 +189,15 @@ def _read_manifest(file: IO[bytes]) -> Manifest:
     try:
         info = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
     except (tarfile.TarError, UnicodeDecodeError):
-        raise _Damage("it does not begin with a manifest") from None
+        raise Damage("it does not begin with a manifest") from None
     named = _MANIFEST.fullmatch(info.name)
     if named is None or info.size > _MANIFEST_LIMIT or _header(info.name, info.size) != header:
-        raise _Damage("it does not begin with a manifest")
+        raise Damage("it does not begin with a manifest")
     body = file.read(info.size)
     if hashlib.sha256(body).hexdigest() != named[1]:
-        raise _Damage("its manifest has another sha256 than its name says")
+        raise Damage("its manifest has another sha256 than its name says")
     _expect(file, _padding(info.size), "the padding of its manifest")
-    return _parse(body)
-
-
-def _parse(body: bytes) -> Manifest:
-    try:
-        raw = json.loads(body)
-        if raw["format"] != FORMAT:
-            raise _Damage(f"its format is {raw['format']}, expected {FORMAT}")
-        items = tuple(Item(str(p), int(s), str(h)) for p, s, h in raw["files"])
-        pieces = tuple(Piece(str(p), int(o), int(s), str(h)) for p, o, s, h in raw["pieces"])
-        manifest = Manifest(int(raw["part"]), int(raw["parts"]), items, pieces, dict(raw["about"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise _Damage(f"its manifest cannot be read: {error}") from None
-    sizes = {item.path: item.size for item in items}
-    for path in sizes:
-        if not path or any(part in ("", ".", "..") for part in path.split("/")):
-            raise _Damage(f"its manifest names a path that leads out of the bundle: {path!r}")
-    for piece in pieces:
-        inside = piece.offset >= 0 and piece.offset + piece.size <= sizes.get(piece.path, -1)
-        if not inside or piece.size < 0:
-            raise _Damage(f"its manifest names a piece that is not of a file: {piece.path!r}")
-    if manifest.bundle != raw.get("bundle"):
-        raise _Damage("its manifest belongs to another bundle")
-    return manifest
+    return parse(body)
 
 
 def hashed(path: str, source: Path, pieces: Sequence[Piece]) -> tuple[Item, list[Piece]]:

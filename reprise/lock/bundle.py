@@ -10,7 +10,7 @@ from typing import Any
 from reprise.errors import OperatorError
 from reprise.files import sha256_file
 from reprise.findings import Report
-from reprise.lock.archive import Item, Manifest, Piece, hashed, plan, read_part, write_part
+from reprise.lock.archive import hashed, plan, read_part, write_part
 from reprise.lock.bare import collect_bare
 from reprise.lock.bundle_wheels import (
     OnStep,
@@ -22,6 +22,7 @@ from reprise.lock.bundle_wheels import (
 from reprise.lock.checkout import LOCKED_REF, Standing, inspect
 from reprise.lock.git import GitError, git
 from reprise.lock.image_carry import archive_images
+from reprise.lock.manifest import Item, Manifest, Piece
 from reprise.lock.model import Data, Environment, Image, Machine, Package, Tree
 from reprise.lock.read import machine_hash, read_lock, resolve_name
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report
-from reprise.lock.checkout import LOCKED_REF, Checkout, Standing, gitlinks, inspect
-from reprise.lock.fetch import Cause, Fetched, OnPhase, cause_of, fetch_bundle, fetch_commit
-from reprise.lock.git import GitError, git
+from reprise.lock.checkout import Checkout, Standing, gitlinks, inspect
+from reprise.lock.fetch import OnPhase
+from reprise.lock.materialize import materialize, system_error
 from reprise.lock.model import Submodule, Tree
 from reprise.lock.parallel import in_parallel
 from reprise.lock.sources import Mirror, urls_for
@@ -30,13 +30,6 @@ __all__ = ["OnTree", "Placed", "alone", "place_tree", "setup_trees"]
 OnTree = Callable[[str, str, float | None], None]
 
 _PARALLEL = 4
-_CONFIG = {
-    # The operator's own settings must not change the bytes of a checkout or run a hook in it.
-    "core.autocrlf": "false",
-    "core.hooksPath": "/dev/null",
-    "core.logAllRefUpdates": "false",
-    "gc.auto": "0",
-}
 
 
 @dataclass(slots=True)
@@ -139,7 +132,7 @@ def place_tree(
             _build(new, name, tree, mirrors, on_phase, bundle, placed)
             placed.state = _swap(new, target, before, placed)
         except OSError as error:
-            raise _system(error, new) from error
+            raise system_error(error, new) from error
         finally:
             shutil.rmtree(new, ignore_errors=True)
     placed.seconds = time.monotonic() - started
@@ -181,7 +174,7 @@ def _build(
     assert tree.commit is not None
     shutil.rmtree(new, ignore_errors=True)
     urls = (str(bundle),) if bundle else urls_for(tree.url, mirrors, tree.mirrors)
-    fetched = _materialize(new, tree.url, tree.commit, tree.tree, urls, on_phase)
+    fetched = materialize(new, tree.url, tree.commit, tree.tree, urls, on_phase)
     placed.url, placed.notes = fetched.shown, fetched.notes
     recorded = gitlinks(new, tree.commit)
     for path, sub in tree.submodule.items():
@@ -212,51 +205,8 @@ def _submodule(
     """Bring one submodule into its place; a bundle of the tree carries it under its own name."""
     beside = bundle.with_name(f"{bundle.stem}--{folder.name}.bundle") if bundle else None
     urls = (str(beside),) if beside else urls_for(sub.url, mirrors)
-    fetched = _materialize(folder, sub.url, sub.commit, sub.tree, urls, on_phase)
+    fetched = materialize(folder, sub.url, sub.commit, sub.tree, urls, on_phase)
     placed.notes += fetched.notes
-
-
-def _materialize(
-    folder: Path, origin: str, commit: str, tree: str | None, urls: Sequence[str], phase: OnPhase
-) -> Fetched:
-    """A repository at `folder`, checked out at `commit`, whose tree hash is `tree` (if known)."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        git("init", "-q", "--template=", ".", cwd=folder)
-        for key, value in (_CONFIG | {"remote.origin.url": origin}).items():
-            git("config", key, value, cwd=folder)
-        phase("fetching", None)
-        bundled = len(urls) == 1 and urls[0].endswith(".bundle") and Path(urls[0]).is_file()
-        if bundled:
-            fetched = fetch_bundle(folder, commit, Path(urls[0]).absolute())
-        else:
-            fetched = fetch_commit(folder, commit, urls, phase)
-        found = git("rev-parse", f"{commit}^{{tree}}", cwd=folder).strip()
-        if tree is not None and found != tree:
-            raise OperatorError(
-                "tree-hash",
-                commit,
-                f"the lock says tree {tree}, {fetched.shown} serves tree {found}",
-                "do not use this source; if the lock is wrong, `reprise lock update` corrects it",
-            )
-        phase("checking out", None)
-        git("checkout", "-q", "--detach", LOCKED_REF, cwd=folder)
-    except GitError as error:
-        raise _git_failed(error, folder) from error
-    return fetched
-
-
-def _git_failed(error: GitError, folder: Path) -> OperatorError:
-    if cause_of(error) is Cause.DISK:
-        return _system(OSError(28, "No space left on device"), folder)
-    fix = "read git's message above, then repeat the command"
-    return OperatorError("git", str(folder), error.last_line, fix)
-
-
-def _system(error: OSError, folder: Path) -> OperatorError:
-    rule = "disk-space" if error.errno in (28, 122) else "system"
-    message = f"{error.strerror or error}; nothing was left behind"
-    return OperatorError(rule, str(folder.parent), message, "free some space, check permissions")
 
 
 def _swap(new: Path, target: Path, before: Checkout, placed: Placed) -> str:

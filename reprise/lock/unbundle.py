@@ -12,9 +12,10 @@ from typing import IO
 from reprise.errors import CannotTell, OperatorError
 from reprise.files import sha256_file
 from reprise.findings import Report
-from reprise.lock.archive import Manifest, Piece, read_manifest, read_part
+from reprise.lock.archive import read_manifest, read_part
 from reprise.lock.bring import Brought
 from reprise.lock.bundle import OnStep
+from reprise.lock.manifest import Manifest, Piece
 from reprise.lock.model import Lock
 from reprise.lock.read import read_lock
 from reprise.lock.setup import alone

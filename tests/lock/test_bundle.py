@@ -18,10 +18,11 @@ from lock.servers import Upstream, run_git
 from reprise.errors import OperatorError
 from reprise.findings import Verdict
 from reprise.lock import parse_lock
-from reprise.lock.archive import FORMAT, Manifest, hashed, plan, read_part, write_part
+from reprise.lock.archive import hashed, plan, read_part, write_part
 from reprise.lock.bundle import create
 from reprise.lock.checkout import Standing, inspect
 from reprise.lock.from_bundle import setup_from_bundle
+from reprise.lock.manifest import FORMAT, Manifest
 from reprise.lock.requirements import pins_sha256, read_pins
 from reprise.lock.setup import place_tree
 from reprise.lock.unbundle import verify_bundle
@@ -370,6 +371,7 @@ def test_memory_does_not_grow_with_the_bundle(tmp_path: Path) -> None:
     code = (
         "import resource, sys; from pathlib import Path\n"
         "from reprise.lock.archive import *\n"
+        "from reprise.lock.manifest import Manifest\n"
         "source = Path(sys.argv[1]); size = source.stat().st_size\n"
         "item, pieces = hashed('f', source, plan([('f', size)], None)[0])\n"
         "write_part(Path(sys.argv[2]), Manifest(1, 1, (item,), tuple(pieces), {}), {'f': source})\n"
