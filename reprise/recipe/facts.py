@@ -14,7 +14,7 @@ FLASH_ATTENTION = "transformers-flash-attention"
 # (utils/model.py: load_valuehead_model), but where the plug-in loads it (docs/plugins.md).
 _DEFAULT = "flash_attention_2"
 _CRITIC = "critic.model"
-_OWN_CRITIC = "reprise_plugins.critic"
+_OWN_CRITIC = "reprise_plugins.critic."
 _THROUGH_TRANSFORMERS = ("fsdp", "fsdp2")
 _WITH_SINKS = ("gpt_oss", "openai_privacy_filter")  # transformers 5.6.0: who passes s_aux
 
@@ -41,7 +41,7 @@ def _flash_attention(setup: Setup) -> str:
         engine = str(setup.get(strategy))
         key = f"{role}.override_config.attn_implementation"
         attention = str(setup.get(key, _DEFAULT))
-        if role == _CRITIC and setup.get(f"{role}.external_lib") != _OWN_CRITIC:
+        if role == _CRITIC and not str(setup.get(f"{role}._target_")).startswith(_OWN_CRITIC):
             key, attention = "verl's own loader of critics", _DEFAULT
         if engine in _THROUGH_TRANSFORMERS and "flash" in attention:
             return f"{strategy}={engine}, attention {attention} ({key})"

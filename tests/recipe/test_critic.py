@@ -42,14 +42,14 @@ def test_a_recipes_critic_has_the_actors_sizes_and_offload(recipe: str) -> None:
 def test_other_algorithms_leave_verls_critic_alone(hy3: Loaded) -> None:
     assert hy3.composition.values["critic"]["megatron"]["pipeline_model_parallel_size"] == 1
     values = load(ROOT, "rehearsal").composition.values
-    assert values["critic"]["model"]["external_lib"] is None
+    assert values["critic"]["model"]["_target_"] == "verl.workers.config.HFModelConfig"
 
 
 def test_the_rehearsals_critic_is_trained_as_its_actor() -> None:
     made = load(ROOT, "rehearsal", [Line("algorithms=ppo")])
     actor, critic = made.composition.values["actor_rollout_ref"], made.composition.values["critic"]
     assert (critic["strategy"], critic["fsdp"]) == ("fsdp2", actor["actor"]["fsdp_config"])
-    assert critic["model"]["external_lib"] == "reprise_plugins.critic"
+    assert critic["model"]["_target_"] == "reprise_plugins.critic.CriticModel"
     assert critic["model"]["override_config"] == {"attn_implementation": "sdpa"}
     assert critic["model"]["path"] == actor["model"]["path"]
 

@@ -37,7 +37,7 @@ RULE = "recipe-contradiction"
             CRITIC
             | {
                 "critic.strategy": "fsdp",
-                "critic.model.external_lib": "reprise_plugins.critic",
+                "critic.model._target_": "reprise_plugins.critic.CriticModel",
                 "critic.model.override_config.attn_implementation": "sdpa",
             },
             QWEN3_8B,

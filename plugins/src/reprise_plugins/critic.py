@@ -4,17 +4,23 @@ verl loads a critic (model type ``value_model``) as transformers' token classifi
 type with ``attn_implementation="flash_attention_2"``, or with trl where there is no such class. A
 CPU has no flash-attn, and transformers has no token classifier of Hy3. So this module registers one
 with transformers, and with verl an engine that loads it like any other model, with the attention
-that the configuration names. ``critic.model.external_lib=reprise_plugins.critic`` plugs it in; on a
-GPU ``VERL_ENGINE_VENDOR=reprise`` selects it as well.
+that the configuration names.
+
+``critic.model._target_=reprise_plugins.critic.CriticModel`` plugs it in, and on a GPU
+``VERL_ENGINE_VENDOR=reprise`` beside it. ``critic.model.external_lib`` would not do: verl builds
+the critic's settings in its driver, imports the module there, and sends the finished object to the
+workers. An object of a class of ours brings its module along.
 """
 
 import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from transformers import AutoModelForTokenClassification
 from transformers.modeling_layers import GenericForTokenClassification
 from transformers.models.hy_v3.configuration_hy_v3 import HYV3Config
 from transformers.models.hy_v3.modeling_hy_v3 import HYV3PreTrainedModel
+from verl.workers.config import HFModelConfig
 from verl.workers.engine.base import EngineRegistry
 
 from reprise_plugins.bridges import BY_NAME
@@ -24,6 +30,11 @@ if TYPE_CHECKING:
     import torch
 
 BY_NAME["critic"].require()
+
+
+@dataclass
+class CriticModel(HFModelConfig):
+    """verl's settings of a model; what unpickles one has imported this module."""
 
 
 class HYV3ForTokenClassification(GenericForTokenClassification, HYV3PreTrainedModel):

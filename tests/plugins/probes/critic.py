@@ -22,15 +22,15 @@ def main(folder: str) -> None:
         load_valuehead_model(folder, torch.float32, config, False)
         return
     initialize_global_process_group_ray()
+    from reprise_plugins.critic import CriticModel
     from verl.trainer.config import CheckpointConfig
-    from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig, HFModelConfig
+    from verl.workers.config import FSDPEngineConfig, FSDPOptimizerConfig
     from verl.workers.engine import EngineRegistry
 
-    model = HFModelConfig(
+    model = CriticModel(
         path=folder,
         load_tokenizer=False,
         model_type="value_model",
-        external_lib="reprise_plugins.critic",
         override_config={"attn_implementation": "sdpa"},
         use_remove_padding=False,
         enable_gradient_checkpointing=False,
@@ -41,7 +41,7 @@ def main(folder: str) -> None:
         model_dtype="fp32",
         mixed_precision={"param_dtype": "fp32"},
     )
-    optimizer = FSDPOptimizerConfig(lr=1e-2, total_training_steps=1)
+    optimizer = FSDPOptimizerConfig(lr=1e-4, total_training_steps=1)
     parts = (model, settings, optimizer, CheckpointConfig())
     names = ("model_config", "engine_config", "optimizer_config", "checkpoint_config")
     engine = EngineRegistry.new("value_model", "fsdp2", **dict(zip(names, parts, strict=True)))
