@@ -97,7 +97,7 @@ def claims(_: Path) -> list[dict[str, Any]]:
         for engine in ENGINES
     ]
     for spelling in ("legacy", "read"):
-        override = f"+rehearsal/overlong={spelling}"
+        override = f"rehearsal/overlong={spelling}"
         made.append(reproduce(f"overlong-{spelling}", "fsdp", 1, "--steps=3", override))
     if not OTHER_MEGATRON.exists():
         shutil.copytree(ROOT, OTHER_MEGATRON, symlinks=True, ignore=shutil.ignore_patterns("runs"))
