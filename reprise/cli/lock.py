@@ -65,7 +65,10 @@ def verify(
     python: Annotated[
         Path | None, typer.Option(help="Interpreter in which the packages should be.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the data files; default: DATA_DIR, else the root."),
+    ] = None,
     plain_ray: Annotated[
         bool, typer.Option(help="Judge the package as a plain `ray job submit` makes it.")
     ] = False,

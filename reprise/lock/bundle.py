@@ -24,7 +24,7 @@ from reprise.lock.git import GitError, git
 from reprise.lock.image_carry import archive_images
 from reprise.lock.manifest import Item, Manifest, Piece
 from reprise.lock.model import Data, Environment, Image, Machine, Package, Tree
-from reprise.lock.read import machine_hash, read_lock, resolve_name
+from reprise.lock.read import data_folder, machine_hash, read_lock, resolve_name
 
 __all__ = ["OnStep", "create", "part_name"]
 
@@ -167,7 +167,7 @@ def _tree(staging: Staging, name: str, tree: Tree) -> None:
 
 
 def _data(staging: Staging, name: str, data: Data) -> None:
-    path = staging.root / data.path
+    path = data_folder(staging.root) / data.path
     fix = f"`reprise data fetch {name}`, or name the entries that should be in the bundle"
     if not path.is_file():
         raise OperatorError("bundle-data", f"data.{name}", f"{path} is not there", fix)

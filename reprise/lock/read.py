@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -16,7 +17,7 @@ from reprise.findings import Report
 from reprise.lock.lines import Lines, line_of, locate
 from reprise.lock.model import KINDS, MACHINES, Lock, Machine
 
-__all__ = ["LockError", "machine_hash", "parse_lock", "read_lock", "resolve_name"]
+__all__ = ["LockError", "data_folder", "machine_hash", "parse_lock", "read_lock", "resolve_name"]
 
 _TOML_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
@@ -121,6 +122,11 @@ def machine_hash(lock: Lock, machine: Machine) -> str:
         {"schema": lock.schema_version, "entries": entries}, sort_keys=True, separators=(",", ":")
     )
     return sha256_text(canonical)
+
+
+def data_folder(root: Path) -> Path:
+    """Where data files belong: DATA_DIR, else the project's root, as the recipes expect."""
+    return Path(os.environ.get("DATA_DIR") or root).absolute()
 
 
 def resolve_name(lock: Lock, name: str) -> str:

@@ -17,7 +17,7 @@ from reprise.lock.bring import Brought
 from reprise.lock.bundle import OnStep
 from reprise.lock.manifest import Manifest, Piece
 from reprise.lock.model import Lock
-from reprise.lock.read import read_lock
+from reprise.lock.read import data_folder, read_lock
 from reprise.lock.setup import alone
 
 __all__ = ["Laid", "lay_out", "parts_of", "place_data", "verify_bundle"]
@@ -217,7 +217,7 @@ def place_data(laid: Laid, lock_path: Path, report: Report) -> None:
         if data is None or data.sha256 is None:
             report.failed(name, name, "the bundle brings it, the lock does not name it", "")
             continue
-        source, target = laid.folder / "data" / data.path, lock_path.parent / data.path
+        source, target = laid.folder / "data" / data.path, data_folder(lock_path.parent) / data.path
         if target.exists():
             if sha256_file(target) == data.sha256:
                 report.passed(name)

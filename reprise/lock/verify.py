@@ -18,6 +18,7 @@ from reprise.lock.checkout import Standing, gitlinks, inspect
 from reprise.lock.git import GitError
 from reprise.lock.installed import Installed
 from reprise.lock.model import Data, Entry, Environment, Image, Lock, Model, Package, Tree
+from reprise.lock.read import data_folder
 from reprise.lock.requirements import Pin, pins_sha256, read_pins
 from reprise.lock.rows import Row, Site, unpinned
 from reprise.lock.verify_image import verify_image
@@ -133,7 +134,7 @@ def _submodules(row: Row, path: Path, tree: Tree) -> None:
 def _data(name: str, data: Data, site: Site) -> Row:
     if data.sha256 is None:
         return unpinned(name, data)
-    path = (site.data or site.root) / data.path
+    path = (site.data or data_folder(site.root)) / data.path
     row = Row(name, "ok", data.sha256)
     if not path.is_file():
         row.state, row.message = "missing", f"{path} is not there"

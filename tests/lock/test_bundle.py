@@ -17,15 +17,17 @@ import pytest
 from lock.servers import Upstream, run_git
 from reprise.errors import OperatorError
 from reprise.findings import Verdict
-from reprise.lock import parse_lock
+from reprise.lock import parse_lock, read_lock
 from reprise.lock.archive import hashed, plan, read_part, write_part
 from reprise.lock.bundle import create
 from reprise.lock.checkout import Standing, inspect
 from reprise.lock.from_bundle import setup_from_bundle
 from reprise.lock.manifest import FORMAT, Manifest
 from reprise.lock.requirements import pins_sha256, read_pins
+from reprise.lock.rows import Site
 from reprise.lock.setup import place_tree
 from reprise.lock.unbundle import verify_bundle
+from reprise.lock.verify import verify_entries
 
 ROOT = Path(__file__).resolve().parents[2]
 PART = 200_000
@@ -308,6 +310,19 @@ def test_a_data_file_that_differs_is_not_overwritten(
     (finding,) = report.errors()
     assert "was not touched" in finding.message
     assert (offline / "data/d.parquet").read_bytes() == b"mine"
+
+
+def test_data_goes_where_the_recipes_look_for_it(
+    project: Path, offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(project, tmp_path / "b", None)
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "share"))
+    setup_from_bundle(offline / "versions.lock", tmp_path / "b", ["data.d"], "h20")
+    assert (tmp_path / "share/data/d.parquet").read_bytes() == CONTENT
+    assert not (offline / "data").exists()
+    lock = read_lock(offline / "versions.lock")
+    assert verify_entries(lock, ["data.d"], Site(offline))[1][0].state == "ok"
+    assert verify_entries(lock, ["data.d"], Site(offline, data=offline))[1][0].state == "missing"
 
 
 def test_a_bundle_of_another_commit_is_refused(
