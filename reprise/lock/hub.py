@@ -37,6 +37,19 @@ class _Hub:
         self.token: str | Literal[False] = os.environ.get("HF_TOKEN") or False
         self.api = HfApi(endpoint=self.endpoint, token=self.token)
 
+    def fetch(self, kind: str, repo: str, file: str, revision: str | None, folder: str) -> Path:
+        """One file of a repository at a revision, put below `folder`."""
+        path = hf_hub_download(
+            repo,
+            file,
+            repo_type=kind,
+            revision=revision,
+            local_dir=folder,
+            endpoint=self.endpoint,
+            token=self.token,
+        )
+        return Path(path)
+
     def ask(self, where: str, repo: str, call: Callable[[], _Found]) -> _Found:
         """What `call` gives; what the Hub or the network refuse becomes an OperatorError."""
         try:
@@ -62,12 +75,22 @@ def data_at(name: str, data: Data, to: str | None) -> dict[str, Value]:
         lambda: hub.api.dataset_info(data.repo, revision=ref, files_metadata=True),
     )
     file = next((item for item in info.siblings or [] if item.rfilename == data.file), None)
-    if file is None or file.lfs is None or not info.sha:
-        message = f"{data.repo} at {ref} has no large file {data.file}"
+    if file is None or not info.sha:
+        message = f"{data.repo} at {ref} has no file {data.file}"
         raise OperatorError("hub", where, message, "correct `file`, or the reference")
-    values: dict[str, Value] = {"want": ref, "revision": info.sha}
-    values |= {"bytes": file.lfs.size, "sha256": file.lfs.sha256}
-    if file.lfs.sha256 != data.sha256:
+    if file.lfs is not None:
+        size, sha256 = file.lfs.size, file.lfs.sha256
+    else:
+        # The Hub knows no SHA-256 of a small file that lies in git itself.
+        with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
+            path = hub.ask(
+                where,
+                data.repo,
+                lambda: hub.fetch("dataset", data.repo, data.file, info.sha, folder),
+            )
+            size, sha256 = path.stat().st_size, sha256_file(path)
+    values: dict[str, Value] = {"want": ref, "revision": info.sha, "bytes": size, "sha256": sha256}
+    if sha256 != data.sha256:
         values |= {"rows": None, "unique_prompts": None}
     return values
 
@@ -86,15 +109,7 @@ def model_at(name: str, model: Model, to: str | None) -> dict[str, Value]:
     with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
 
         def fetched(file: str) -> Path:
-            path = hf_hub_download(
-                model.repo,
-                file,
-                revision=revision,
-                local_dir=folder,
-                endpoint=hub.endpoint,
-                token=hub.token,
-            )
-            return Path(path)
+            return hub.fetch("model", model.repo, file, revision, folder)
 
         try:
             config = hub.ask(where, model.repo, lambda: fetched("config.json"))

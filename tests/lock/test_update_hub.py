@@ -95,6 +95,13 @@ def test_the_same_file_at_another_revision_keeps_its_rows(hub: Behaviour, path: 
     assert (data.want, data.revision, data.rows, data.unique_prompts) == ("v1", OLD, 10, 5)
 
 
+def test_a_small_file_that_lies_in_git_is_fetched_and_hashed(hub: Behaviour, path: Path) -> None:
+    hub.large.clear()
+    update_entry(path, "math")
+    data = read_lock(path).data["math"]
+    assert (data.bytes, data.sha256) == (len(ROWS), sha256(ROWS))
+
+
 def test_a_model_moves_with_its_config_and_index(hub: Behaviour, path: Path) -> None:
     report = update_entry(path, "tiny")
     model = read_lock(path).model["tiny"]
@@ -116,8 +123,8 @@ def test_what_the_hub_does_not_have(hub: Behaviour, path: Path) -> None:
         with pytest.raises(OperatorError, match="no such branch, tag or commit") as caught:
             update_entry(path, name, ref)
         assert not isinstance(caught.value, CannotTell)
-    hub.large.clear()
-    with pytest.raises(OperatorError, match="no large file data/math"):
+    del hub.files["data/math.parquet"]
+    with pytest.raises(OperatorError, match="no file data/math"):
         update_entry(path, "math")
     del hub.files["config.json"]
     with pytest.raises(OperatorError, match=r"no config\.json"):
