@@ -99,6 +99,7 @@ def test_a_killed_trainer_goes_on_from_its_checkpoint(runs: Path) -> None:
         ("VLLM::EngineCore",),
         ("ray::WorkerDict",),
     ],
+    ids=["TaskRunner", "vLLMHttpServer", "EngineCore", "WorkerDict"],
 )
 def test_a_killed_process(runs: Path, uninterrupted: Path, titles: tuple[str, ...]) -> None:
     command = train(runs).start()
