@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reprise.metrics import read_run
 from reprise.run.jobs import Jobs
 from reprise.run.nodes import list_nodes
 from tests.cluster.bed import Bed, BedHost, standing_bed
@@ -142,15 +143,22 @@ def test_a_wrong_token_is_told_and_never_shown(
 
 @pytest.mark.full
 def test_the_rehearsal_in_a_ray_of_others(bed: Bed, cluster: dict[str, Any]) -> None:
-    """The operator does not see the storage: steps come from the log; a secret goes nowhere."""
+    """The operator is taken not to see the storage: steps come from the job's log alone."""
     runs = bed.folder / "runs-of-the-operator"
     before = raylets(bed)
-    words = ["--storage", "/var/tmp/reprise-storage-test", "--", MODEL, *SETTINGS]
+    storage = bed.folder / "storage-of-the-nodes"
+    words = ["--storage", str(storage), "--stall", "240", "--", MODEL, *SETTINGS]
     code, report, err = Command(runs, words, attached(cluster)).run()
     assert code == 0, (report, err)
     folder = Command(runs, []).folder()
     assert_every_step_once(folder, 6)
     assert not (folder.path / "checkpoints").exists()
+    there = storage / MODEL / folder.name
+    assert (there / "checkpoints" / "global_step_6" / "data.pt").exists()
+    written = read_run(there).series("critic/rewards/mean").values.tolist()
+    # The console shows fewer digits than the metrics file.
+    seen = read_run(folder.path).series("critic/rewards/mean").values.tolist()
+    assert seen == pytest.approx(written, abs=1e-3)
     assert raylets(bed) == before
 
 
@@ -183,7 +191,7 @@ def test_a_lost_node_is_replaced(tmp_path: Path) -> None:
             for name, text in operator.environment().items()
             if os.environ.get(name) != text
         }
-        words = ["--", MODEL, hostfile, *SETTINGS]
+        words = ["--stall", "240", "--", MODEL, hostfile, *SETTINGS]
         try:
             up = operator.run("cluster", "up", hostfile)
             assert up.code == 0, (up.json["findings"], up.err)
