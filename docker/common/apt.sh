@@ -24,5 +24,5 @@ apt update
 apt install -y "$@"
 apt clean
 [ -z "$list" ] || rm -f "$list"
-rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/ldconfig/aux-cache /var/cache/debconf/*-old \
+rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/lock /var/cache/ldconfig/aux-cache /var/cache/debconf/*-old \
     /var/lib/dpkg/*-old /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /run/adduser /etc/ssh/ssh_host_*
