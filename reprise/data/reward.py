@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import queue
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,8 +173,10 @@ def _talk(
 
 
 def _read(stream: Any, put: Callable[[Any], None]) -> None:
-    for line in stream:
-        put(line)
+    # The pipe may be closed under it when the child is killed.
+    with contextlib.suppress(ValueError):
+        for line in stream:
+            put(line)
     put(None)
 
 
@@ -214,6 +218,15 @@ def _answer(
 
 
 def _cannot_load(scorer: Scorer, reason: str) -> OperatorError:
+    lacking = re.fullmatch(r"ModuleNotFoundError: No module named '([^']+)'", reason)
+    if scorer.path is not None and lacking:
+        return CannotTell(
+            "reward-run",
+            f"{scorer.path}:{scorer.name}",
+            f"the scorer could not be run: missing {lacking[1]}",
+            f"install {lacking[1]} in the interpreter that scores (--python) and in the image of "
+            "the job, which needs it as well",
+        )
     if scorer.path is None:
         return CannotTell(
             "data-reward",

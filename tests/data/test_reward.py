@@ -164,6 +164,16 @@ def test_a_scorer_that_lacks_a_package_is_unknown(tmp_path: Path, router: Any) -
     assert "install mathruler_of_nowhere" in finding.fix
 
 
+def test_a_custom_function_whose_file_lacks_a_package_is_unknown(
+    tmp_path: Path, router: Any
+) -> None:
+    scorer = custom(tmp_path, EXACT)
+    assert scorer.path is not None
+    scorer.path.write_text(f"import scorer_of_nowhere\n{scorer.path.read_text()}")
+    with pytest.raises(CannotTell, match="could not be run: missing scorer_of_nowhere"):
+        scored(checked(tmp_path, router, ROWS), scorer)
+
+
 def test_some_sources_lack_a_package_and_others_are_judged(tmp_path: Path, router: Any) -> None:
     rows = [row("a", "1", source="aime_x"), row("b", "2", source="math_dapo")]
     body = f"if data_source == 'aime_x':\n    from json import no_such_name\n{EXACT}"
