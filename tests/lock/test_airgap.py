@@ -30,6 +30,7 @@ def test_the_operators_environment_on_a_machine_without_network(tmp_path: Path) 
         REPRISE_WHEELS=$PWD/../opened/wheels scripts/venv.sh operator
         .venv/bin/reprise bundle verify {target}
         .venv/bin/reprise setup --bundle {target}
+        make check MODEL=hy3
     """
     env = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
     # A new network namespace has no card but its own loopback, and that one is down.
