@@ -186,11 +186,15 @@ def site(options: argparse.Namespace) -> None:
         pip("--no-index", *map(str, wheels))
 
 
-_FREEZE = (
-    "import importlib.metadata as m, json; "
-    "print(json.dumps(sorted({(d.metadata['Name'] or '') + '==' + (d.version or '')"
-    " for d in m.distributions()})))"
-)
+# A name that is on the path twice counts as the import system finds it: first.
+_FREEZE = """
+import importlib.metadata, json
+found = {}
+for item in importlib.metadata.distributions():
+    name = item.metadata["Name"] or ""
+    found.setdefault(name.lower(), f"{name}=={item.version}")
+print(json.dumps(sorted(found.values())))
+"""
 
 
 def freeze(python: str) -> list[str]:

@@ -92,9 +92,9 @@ def lay_context(
     for name in kind.trees:
         lines += _tree(root, lock, name, folder)
     if kind.name == "musa":
-        for source in sorted(path for path in (root / SITE).rglob("*") if path.is_file()):
-            place = str(source.relative_to(root))
-            lines.append(_place(source, folder / place, place))
+        for source in sorted(file for file in (root / SITE).rglob("*") if file.is_file()):
+            name = str(source.relative_to(root))
+            lines.append(_place(source, folder / name, name))
     (folder / WHEELS).mkdir(parents=True, exist_ok=True)
     (folder / SITE).mkdir(parents=True, exist_ok=True)
     for wheel in _wanted(root, kind, lock, [*wheels, root / WHEELS]):
@@ -102,10 +102,9 @@ def lay_context(
         if not target.exists():
             _link(wheel, target)
             lines.append(f"wheel {wheel.name}")
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir():
-            path.chmod(0o755)
-            os.utime(path, (EPOCH, EPOCH))
+    for place in (place for place in sorted(folder.rglob("*"), reverse=True) if place.is_dir()):
+        place.chmod(0o755)
+        os.utime(place, (EPOCH, EPOCH))
     return sha256_text("\n".join(sorted(lines)))
 
 

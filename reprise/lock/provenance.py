@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import orjson
 from packaging.utils import canonicalize_name
@@ -32,7 +31,7 @@ def verify_provenance(report: Report, lock: Lock, site: Site) -> Row:
     try:
         about = orjson.loads(site.provenance.read_bytes())
         machine, row.expected = about["machine"], about["lock_sha256"]
-        frozen: Mapping[str, list[str]] = about["freeze"]
+        frozen: Mapping[str, list[str]] = dict(about["freeze"])
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
         row.state, row.message = "unknown", f"{site.provenance} cannot be read: {error}"
         report.unknown(PROVENANCE_ROW, row.entry, row.message, row.fix)
@@ -60,10 +59,13 @@ def verify_provenance(report: Report, lock: Lock, site: Site) -> Row:
 def _moved(site: Site, python: str, lines: list[str]) -> list[str]:
     """What an interpreter has now and had not when the image was built, or the other way round."""
     path = site.root / python if "/" in python else Path(shutil.which(python) or python)
-    have: dict[str, Any] = {
+    have: dict[str, str] = {
         name: item.version for name, item in site.installed(path).distributions.items()
     }
-    built = {canonicalize_name(line.partition("==")[0]): line.partition("==")[2] for line in lines}
+    built: dict[str, str] = {}
+    for line in lines:
+        name, _, version = line.partition("==")
+        built[canonicalize_name(name)] = version
     return [
         f"{name} {have.get(name, 'absent')} (built with {built.get(name, 'none')})"
         for name in sorted(have.keys() | built.keys())
