@@ -19,7 +19,7 @@ from reprise.project import find_project
 from reprise.run.attempt import Outcome
 from reprise.run.contact import contact_of
 from reprise.run.folder import RunFolder
-from reprise.run.jobs import Jobs
+from reprise.run.jobs import ENDED, Jobs
 from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.run.monitor import Monitor
 from reprise.run.nodes import list_nodes
@@ -60,6 +60,7 @@ def begin(tmp_path: Path, ray: LocalRay) -> Iterator[Callable[..., RunFolder]]:
     yield submit
     for job in begun:
         jobs.stop(job)
+        until(lambda: jobs.find(job) in (None, *ENDED))  # noqa: B023 (called at once)
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -159,8 +160,10 @@ def test_a_placement_group_that_fits_nowhere_is_told(
 
 
 def test_silence_after_steps_is_an_alarm_with_nothing_pending(
-    begin: Callable[..., RunFolder],
+    begin: Callable[..., RunFolder], ray: LocalRay
 ) -> None:
+    token = ray.token_file.read_text()
+    until(lambda: not pending(ray.address, token).stuck)
     folder = begin(f'echo "{STEP % 1}" >> "$METRICS"; sleep 300')
     until(lambda: folder.metrics_file(1).exists() and bool(folder.metrics_file(1).read_bytes()))
     assert Monitor(folder, contact_of(folder)).look().standing == []
@@ -241,6 +244,7 @@ def test_a_job_that_ended_unwatched_is_a_problem(begin: Callable[..., RunFolder]
     assert f"--resume {folder.name}" in data["findings"][0]["fix"]
 
 
+@pytest.mark.full
 def test_a_node_that_dies_is_told(ray: LocalRay) -> None:
     token = ray.token_file.read_text()
     head = (ray.temp_dir / "r" / "ray_current_cluster").read_text().strip()
@@ -265,6 +269,7 @@ def test_a_node_that_dies_is_told(ray: LocalRay) -> None:
         second.wait()
 
 
+@pytest.mark.full
 def test_a_head_that_vanishes_while_it_is_watched(
     begin: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
