@@ -175,7 +175,10 @@ def _judge_state(report: Report, folder: RunFolder, seen: Seen, silent: CannotTe
         told = attempt.get("message") or "the log tells more"
         report.failed(STATE, log, f"the run {seen.state} at step {seen.step}: {told}", again)
     elif silent is not None:
-        report.unknown(silent.rule, silent.where, silent.message, silent.fix)
+        fix = silent.fix
+        if facts.get("place") == "private":
+            fix = f"if the machine was restarted or that Ray was killed: {again}"
+        report.unknown(silent.rule, silent.where, silent.message, fix)
     elif seen.job == GONE and not supervised(facts):
         text = "Ray does not know the job: it was never submitted, or Ray has begun anew"
         report.failed(STATE, log, text, again)

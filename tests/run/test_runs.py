@@ -95,6 +95,14 @@ def test_a_token_that_cannot_be_read_is_said(tmp_path: Path, call: Call) -> None
     assert finding["rule"] == "run-token" and "RAY_AUTH_TOKEN_PATH" in finding["fix"]
 
 
+def test_a_private_ray_that_is_gone_names_the_way_back(tmp_path: Path, call: Call) -> None:
+    address = f"http://127.0.0.1:{free_port()}"
+    folder = made(tmp_path, state="running", address=address, place="private")
+    result = call("status", folder.name, "--json")
+    assert result.exit_code == 2
+    assert f"reprise train --resume {folder.name}" in report(result)["findings"][0]["fix"]
+
+
 def test_an_alarm_makes_the_status_a_problem(tmp_path: Path, call: Call) -> None:
     folder = made(tmp_path, state="finished")
     with folder.metrics_file(1).open("ab") as file:
