@@ -63,15 +63,16 @@ def from_arrow(table: pa.RecordBatch, first: int, prompt_key: str) -> Batch:
     numbers = np.arange(first, first + table.num_rows)
     prompt = _column(table, prompt_key)
     truth = _child(_column(table, "reward_model"), "ground_truth")
-    if prompt is None or not _is_messages(prompt.type) or not _is_text_or_none(truth):
+    sources = _column(table, "data_source")
+    index = _child(_column(table, "extra_info"), "index")
+    plain = _is_text_or_none(truth) and _is_plain(sources) and _is_plain(index)
+    if prompt is None or not _is_messages(prompt.type) or not plain:
         return from_dicts(table.to_pylist(), numbers, prompt_key)
     offsets, messages = _flatten(prompt)
     roles, texts = (_text(messages.field(name)) for name in ("role", "content"))
     answers = _text(truth) if truth is not None else _nulls(table.num_rows)
-    sources = _column(table, "data_source")
     clean = _clean_prompts(prompt, offsets, messages, roles, texts) & _clean_texts(answers)
     clean &= _clean_source(sources) & _clean_extra(_column(table, "extra_info"))
-    index = _child(_column(table, "extra_info"), "index")
     return Batch(
         numbers,
         offsets,
@@ -79,7 +80,7 @@ def from_arrow(table: pa.RecordBatch, first: int, prompt_key: str) -> Batch:
         texts,
         answers,
         _text(sources) if sources is not None else _nulls(table.num_rows),
-        _as_text(index, table.num_rows),
+        _text(index) if index is not None else _nulls(table.num_rows),
         ~clean,
         table,
     )
@@ -152,6 +153,14 @@ def _is_text_or_none(column: Column | None) -> bool:
     return column is None or _is_text(column.type)
 
 
+def _is_plain(column: Column | None) -> bool:
+    """Whether Arrow casts any value of the column to text; not so lists, structs, raw bytes."""
+    if column is None or _is_text(column.type):
+        return True
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+    return any(is_kind(column.type) for is_kind in kinds)
+
+
 def _is_messages(kind: pa.DataType) -> bool:
     """Whether a type is a list of structs with string fields role and content."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
@@ -172,12 +181,6 @@ def _flatten(prompt: Column) -> tuple[Offsets, Column]:
 
 def _text(column: Column) -> Column:
     return column if pa.types.is_string(column.type) else column.cast(pa.string())
-
-
-def _as_text(column: Column | None, count: int) -> Column:
-    if column is None or pa.types.is_nested(column.type):
-        return _nulls(count)
-    return _text(column)
 
 
 def _nulls(count: int) -> Column:

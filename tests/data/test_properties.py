@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
@@ -198,3 +199,29 @@ def test_what_passes_is_taken_by_verls_data_set(tmp_path: Path, router: Any) -> 
     told = [json.loads(line) for line in answer.stdout.splitlines()]
     assert len(told) == len(chosen) + 1, answer.stderr[-2000:]
     assert [item["file"] for item in told if not item["ok"]] == [str(refused)], told
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [[], [None], {"a": 1}, b"\xff\xfe", datetime.date(2026, 1, 1), datetime.timedelta(days=1)],
+    ids=repr,
+)
+@pytest.mark.parametrize("column", ["data_source", "index", "ground_truth"])
+def test_any_type_in_a_column_that_is_read_is_a_finding(
+    odd: object, column: str, tmp_path: Path, router: Any
+) -> None:
+    row: dict[str, Any] = {
+        "data_source": "math_dapo",
+        "prompt": [{"role": "user", "content": "q"}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "1"},
+        "extra_info": {"index": 1},
+    }
+    holder = {"data_source": row, "index": row["extra_info"], "ground_truth": row["reward_model"]}
+    holder[column][column] = odd
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist([row]), path)
+    report, _, _ = check_files("c", [path], [], Inputs(router))
+    orjson.dumps(report.to_json())
+    if column != "index":
+        assert any(column in finding.message for finding in report.errors()), report.findings
