@@ -26,6 +26,7 @@ from reprise.lock.verify_image import verify_image
 __all__ = ["Row", "Site", "verify_entries"]
 
 SETUP = "`make setup` brings it"
+_INDEX = "model.safetensors.index.json"
 
 
 def verify_entries(lock: Lock, names: Sequence[str], site: Site) -> tuple[Report, list[Row]]:
@@ -158,23 +159,33 @@ def _model(name: str, model: Model, _site: Site) -> Row:
     row = Row(name, "ok", model.revision)
     wanted = {
         "config.json": model.config_sha256,
-        "model.safetensors.index.json": model.index_sha256,
+        _INDEX: model.index_sha256,
     }
     for file, expected in wanted.items():
         found = try_to_load_from_cache(model.repo, file, revision=model.revision)
         if not isinstance(found, str):
+            if file == _INDEX and expected is None and _in_one_file(model):
+                continue
             row.state, row.message = "missing", f"{file} is not in {constants.HF_HUB_CACHE}"
-            row.fix = (
-                f"`reprise model check {name.partition('.')[2]}` on a host that has the weights"
-            )
+            short = name.partition(".")[2]
+            row.fix = f"weights in a folder: `reprise model check FOLDER --lock {short}`"
             return row
         digest = sha256_file(Path(found))
         if expected is None:
-            row.state, row.message = "unknown", f"the lock has no digest of {file}; it is {digest}"
+            if row.state == "ok":  # what differs already is not hidden by what is not known
+                told = f"the lock has no digest of {file}; it is {digest}"
+                row.state, row.message = "unknown", told
+                row.fix = f"`reprise lock update {name}` records it"
         elif digest != expected:
             row.state, row.expected, row.found = "drift", f"{file} {expected}", digest
             row.fix = "fetch the file again at the locked revision"
     return row
+
+
+def _in_one_file(model: Model) -> bool:
+    """Whether the cache holds the model as one file, which needs no index."""
+    whole = try_to_load_from_cache(model.repo, "model.safetensors", revision=model.revision)
+    return isinstance(whole, str)
 
 
 def _package(name: str, package: Package, site: Site) -> Row:
