@@ -36,8 +36,8 @@ def with_sandbox(
         report.unknown(
             "reward-sandbox",
             url,
-            f"the sandbox of reward.sandbox_fusion.url does not answer from here ({reason}): "
-            f"{len(programs)} rows with programs were not scored",
+            f"the sandbox of reward.sandbox_fusion.url does not answer from here ({reason}); "
+            f"rows with programs that were not scored: {len(programs)}",
             "repeat the command where the sandbox can be reached",
         )
         return [probe for probe in wanted if probe not in programs], settings.reward_kwargs
