@@ -71,6 +71,8 @@ def train(project: Project, options: TrainOptions) -> Report:
         return report
     folder = _new_folder(project, options, task, place, selection.profile.name)
     _write_folder(folder, project, task, report, doctor)
+    listed = [f"{size}\t{path}\n" for path, size in sorted(package.files.items())]
+    write_text(folder.path / "package.txt", "".join(listed))
     console.line(f"run folder: {folder.path}")
     report.data |= {"run": str(folder.path), "id": folder.name}
     if options.dry_run:

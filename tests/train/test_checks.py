@@ -52,6 +52,9 @@ def test_a_dry_run_writes_the_folder_and_submits_nothing(tmp_path: Path) -> None
     assert f"default_local_dir: {run.path}/checkpoints" in config and "/<" not in config
     checks = json.loads((run.path / "checks.json").read_text())
     assert checks["package"]["files"] > 100 and checks["package"]["bytes"] < 100 * 2**20
+    listed = (run.path / "package.txt").read_text().splitlines()
+    assert len(listed) == checks["package"]["files"]
+    assert any(line.endswith("\treprise/run/inside.py") for line in listed)
     lock = (run.path / "versions.lock").read_bytes()
     assert lock == (ROOT / "versions.lock").read_bytes()
     environment = json.loads((run.path / "runtime_env.json").read_text())
