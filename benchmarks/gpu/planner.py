@@ -131,8 +131,8 @@ def _job(out: Path, name: str, engine: str) -> dict[str, Any]:
         variants = "recompute,plain" if name in NO_OFFLOAD else "recompute,recompute+offload,plain"
         command += ["--config", str(out / f"config-{engine}.json"), "--variants", variants]
     peak = max(sum(predict(name, engine, variant).values()) for variant in ("recompute", "plain"))
-    # A third more than planned, since the plan is what is on trial; never more than a card.
-    gib = min(130.0, 4 + peak / GIB * 1.35)
+    # A quarter more than planned, since the plan is what is on trial; never more than a card.
+    gib = min(130.0, 4 + peak / GIB * 1.25)
     return {"name": f"{name}-{engine}", "command": command, "gib": round(gib, 1), "limit_s": 240}
 
 

@@ -92,6 +92,11 @@ def make_venv(python: str, facts: dict, site: Path, venv: Path = VENV) -> None:
         libraries, link = Path(machine) / "nvidia", own / "nvidia"
         if libraries.is_dir() and not link.exists():
             link.symlink_to(libraries)
+    # Ray's dashboard, which has the Jobs API, does not start without a folder for its web page.
+    page = site / "ray" / "dashboard" / "client" / "build"
+    if (site / "ray").is_dir() and not (page / "static").is_dir():
+        (page / "static").mkdir(parents=True)
+        (page / "index.html").touch()
     install_plugins(own)
     starter = venv / "bin" / "ray"
     starter.write_text(

@@ -7,6 +7,7 @@ jobs.json is a list of {"name", "command" (words), "gib" (of one card), "limit_s
 "env"}. Each command gets one card (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit;
 one that fails takes those after it along. OUT/jobs.done.json says how each ended and how long it
 took, from the first moment on. --status prints it. A second call takes up what has not ended well.
+JOBS_CARD_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits for a card.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 # Of a card's 139 GiB, for all commands together; how many at once; seconds between two starts.
-CARD_GIB = 134
-AT_ONCE = 4
-STAGGER_SECONDS = 4.0
+CARD_GIB = float(os.environ.get("JOBS_CARD_GIB", "134"))
+AT_ONCE = int(os.environ.get("JOBS_AT_ONCE", "4"))
+STAGGER_SECONDS = float(os.environ.get("JOBS_STAGGER_SECONDS", "4"))
 
 
 def cards() -> list[str]:

@@ -65,6 +65,9 @@ def test_megatron_shares_the_transformer_block_of_hy3() -> None:
         "pipeline_model_parallel_size",
         "context_parallel_size",
         "expert_model_parallel_size",
+        "param_offload",
+        "optimizer_offload",
+        "grad_offload",
         "override_transformer_config.gradient_accumulation_fusion",
         "override_transformer_config.attention_backend",
     }
