@@ -132,7 +132,7 @@ def test_another_verl_than_the_locked_one_cannot_run_on_a_gpu(tmp_path: Path) ->
     other = find_tree(ROOT, "no-checkout", "0.9.1")
     (tmp_path / "third_party/verl").mkdir(parents=True)
     (tmp_path / "third_party/verl/verl").symlink_to(other.package)
-    with pytest.raises(CannotTell, match="expected verl 0.9.0.dev .*, found verl 0.9.1"):
+    with pytest.raises(CannotTell, match=r"expected verl 0\.9\.0\.dev .*, found verl 0\.9\.1"):
         GPU_FSDP.tree("0.9.1", Project(tmp_path))
 
 
