@@ -17,6 +17,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -37,10 +38,8 @@ def toml(path: Path) -> dict[str, Any]:
 
 
 def canonical(name: str) -> str:
-    """PEP 503."""
-    from pip._vendor.packaging.utils import canonicalize_name
-
-    return str(canonicalize_name(name))
+    """PEP 503. Debian's Python has no pip to ask, where only `provenance` runs."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def requirement(text: str) -> Any:

@@ -24,7 +24,7 @@ case $port in
     '' | *[!0-9]*) printf 'error: SSH_PORT is no number: %s\n' "$port" >&2; exit 1 ;;
 esac
 
-# Mounted files have the owner that they have outside; sshd wants them to be its own.
+# Mounted files have the owner and mode that they have outside; sshd wants a host key of its own.
 own=$(mktemp -d)
 chmod 755 "$own"
 umask 077
