@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from reprise.errors import CannotTell
+from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Finding, Severity
 from reprise.metrics import is_validation
 from reprise.run import watchers
 from reprise.run.alarms import Alarms, AlarmSettings
 from reprise.run.checkpoint import TRACKER, SavedStep, read_step, read_steps, step_folders
-from reprise.run.contact import GONE, LIVE, Contact, last_attempt, supervised
+from reprise.run.contact import GONE, LIVE, Contact, contact_of, last_attempt, supervised
 from reprise.run.feed import Feed, Record
 from reprise.run.folder import RunFolder
 from reprise.run.layouts import folder_bytes
 from reprise.run.nodes import list_nodes
-from reprise.run.pending import pending
+from reprise.run.pending import Waits, pending
 from reprise.run.seen import NUMBERS, Seen, age
 
 __all__ = ["Monitor"]
 
 _STEP_TIMES = ("timing_s/step", "perf/time_per_step")
 _SLOW_SECONDS = 30.0
+_LOG_SECONDS = 10.0
+_RENEW_LOOKS = 15
 
 
 class Monitor:
@@ -44,7 +47,11 @@ class Monitor:
         self._alarms = Alarms(settings, self._saved)
         self._seen = Seen(folder.name, "", "")
         self._seconds: list[float] = []
-        self._last_record = 0.0
+        # Attempt and time of reading of the last record: another attempt's says nothing of silence.
+        self._last_record = (0, 0.0)
+        self._stepped = 0
+        self._log_at = float("-inf")
+        self._looks = 0
         self._slow_at = float("-inf")
         self._around: list[Finding] = []
         self._full: list[str] = []
@@ -67,10 +74,11 @@ class Monitor:
         seen.job = None
         seen.fresh = []
         self.unanswered = None
+        self._renew_contact(facts, attempt)
         live = seen.state in LIVE and self.contact is not None
         if live and attempt:
             self._ask_job(seen, str(attempt["job"]))
-        for record in self._records(facts, attempt, live):
+        for record in self._records(facts, attempt, live, now):
             self._take(seen, record)
         self._times(seen, now, attempt)
         if now - self._slow_at >= _SLOW_SECONDS:
@@ -83,6 +91,24 @@ class Monitor:
         self._tell(seen)
         return seen
 
+    def told_before(self, alarms: Iterable[Mapping[str, Any]]) -> None:
+        """Count `alarms` (rule, where, severity) as told: by the watch of an earlier attempt."""
+        for alarm in alarms:
+            self._told.add((str(alarm["rule"]), str(alarm["where"]), Severity(alarm["severity"])))
+
+    def _renew_contact(self, facts: Mapping[str, Any], attempt: Mapping[str, Any]) -> None:
+        """A later attempt may have a Ray of its own; one that did not answer may do so now."""
+        self._looks += 1
+        if self._looks == 1 or not attempt or facts.get("state") not in LIVE:
+            return
+        if self.contact is not None and facts.get("address") in (None, self.contact.address):
+            return
+        if self.contact is None and self._looks % _RENEW_LOOKS:
+            return
+        self.contact = None
+        with contextlib.suppress(OperatorError):
+            self.contact = contact_of(self.folder)
+
     def _ask_job(self, seen: Seen, job: str) -> None:
         assert self.contact is not None
         try:
@@ -91,7 +117,7 @@ class Monitor:
             self.unanswered = error
 
     def _records(
-        self, facts: Mapping[str, Any], attempt: Mapping[str, Any], live: bool
+        self, facts: Mapping[str, Any], attempt: Mapping[str, Any], live: bool, now: float
     ) -> list[Record]:
         number = int(attempt.get("number") or 0)
         unseen = facts.get("visible") is False and not supervised(facts)
@@ -99,6 +125,9 @@ class Monitor:
             return self._feed.new(number)
         # Nobody copies the log of a job whose storage is not seen from here.
         records = self._feed.new(number - 1)
+        if now - self._log_at < _LOG_SECONDS:
+            return records
+        self._log_at = now
         try:
             text = self.contact.jobs.log(str(attempt["job"]))
         except CannotTell as error:
@@ -112,10 +141,11 @@ class Monitor:
         if core is not None:
             seen.validation = (core, values[core], record.step)
         self._alarms.feed(record.step, values)
-        self._last_record = time.time()
+        self._last_record = (record.attempt, time.time())
         if all(is_validation(name) for name in values):
             return
         seen.step = record.step
+        self._stepped = record.attempt
         seen.values = {label: values[name] for label, name in NUMBERS.items() if name in values}
         seconds = next((values[name] for name in _STEP_TIMES if name in values), None)
         if seconds is not None:
@@ -131,7 +161,8 @@ class Monitor:
         try:
             written = self.folder.metrics_file(seen.attempt).stat().st_mtime
         except OSError:
-            written = self._last_record
+            number, read = self._last_record
+            written = read if number == seen.attempt else started
         seen.since_step = age(max(written, started), now)
 
     def _slow(self, seen: Seen, facts: Mapping[str, Any], live: bool) -> None:
@@ -146,8 +177,10 @@ class Monitor:
         if self._full:
             log = self.folder.log_file(seen.attempt)
             self._around.append(watchers.disk_lines(log, self._full))
+        waits = None
         if live and self.unanswered is None:
-            self._look_at_cluster(seen)
+            waits = self._look_at_cluster(seen)
+        self._judge_silence(seen, waits)
 
     def _look_at_checkpoints(self, seen: Seen, folder: Path) -> None:
         # Reading hundreds of files on shared storage each time would be felt; verl writes the
@@ -167,25 +200,31 @@ class Monitor:
             self._saved_size = folder_bytes(found.path)
         seen.checkpoint = (found.step, 0.0)
 
-    def _look_at_cluster(self, seen: Seen) -> None:
+    def _look_at_cluster(self, seen: Seen) -> Waits | None:
+        """Its nodes and, where it may matter, what it waits for; None if that was not asked."""
         assert self.contact is not None
-        contact = self.contact
+        address, token = self.contact.address, self.contact.token
         try:
-            nodes = list_nodes(contact.address, contact.token)
+            nodes = list_nodes(address, token)
             alive = [node for node in nodes if node.alive]
             seen.nodes = (len(alive), len(nodes), sum(node.gpus for node in alive))
             since = seen.since_step or 0.0
-            if watchers.silent(since, seen.step_seconds):
-                waits = pending(contact.address, contact.token)
-                alarm = watchers.silence(seen.run, seen.step, since, seen.step_seconds, waits.lines)
-                self._around.append(alarm)
-            elif seen.step_seconds is None and since > watchers.PLACED_SECONDS:
-                waits = pending(contact.address, contact.token)
-                if waits.stuck:
-                    alarm = watchers.silence(seen.run, seen.step, since, None, waits.lines)
-                    self._around.append(alarm)
+            if since > watchers.PLACED_SECONDS or watchers.silent(since, self._usual(seen)):
+                return pending(address, token)
         except CannotTell as error:
             self.unanswered = error
+        return None
+
+    def _usual(self, seen: Seen) -> float | None:
+        """Seconds a step of the running attempt; None before its first."""
+        return seen.step_seconds if self._stepped == seen.attempt else None
+
+    def _judge_silence(self, seen: Seen, waits: Waits | None) -> None:
+        since, usual = seen.since_step or 0.0, self._usual(seen)
+        early = usual is None and since > watchers.PLACED_SECONDS
+        if watchers.silent(since, usual) or (early and waits is not None and waits.stuck):
+            lines = None if waits is None else waits.lines
+            self._around.append(watchers.silence(seen.run, seen.step, since, usual, lines))
 
     def _saved(self) -> list[int]:
         facts = self.folder.read()

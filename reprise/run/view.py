@@ -18,7 +18,7 @@ from reprise.errors import OperatorError
 from reprise.findings import Finding, Severity
 from reprise.run.alarms import AlarmSettings
 from reprise.run.attempt import Attempt
-from reprise.run.contact import LIVE, Contact, contact_of, supervised
+from reprise.run.contact import GONE, LIVE, Contact, contact_of, supervised
 from reprise.run.folder import RunFolder
 from reprise.run.following import Follower, follow
 from reprise.run.jobs import ENDED, Jobs
@@ -128,6 +128,7 @@ def watch(
     with contextlib.suppress(OperatorError):
         contact = contact_of(folder)
     monitor = Monitor(folder, contact, settings)
+    monitor.told_before(event for event in folder.events() if event.get("event") == "alarm")
 
     told: set[str] = set()
 
@@ -161,18 +162,19 @@ def attend(
     A cluster that does not answer for `patience` seconds ends it as well. For who attaches to a
     run that another command supervises, or nobody: nothing is written.
     """
-    ended = silent = 0
+    silent = 0
     while True:
         seen = monitor.look()
         view.show(seen)
         yield seen
-        # The supervisor needs a moment to write how an attempt ended, or begins the next.
-        ended = ended + 1 if seen.job in ENDED else 0
         silent = silent + 1 if monitor.unanswered is not None else 0
         if silent == 1 and monitor.unanswered is not None:
             view.line(f"{monitor.unanswered.where}: {monitor.unanswered.message}")
-        if seen.state not in LIVE or ended > 5 or silent > patience / _POLL_SECONDS:
+        if seen.state not in LIVE or silent > patience / _POLL_SECONDS:
             return
-        if monitor.contact is None and not supervised(monitor.folder.read()):
-            return  # Nobody is left who would write that the run has ended.
+        # A supervisor writes how an attempt ended, and may begin the next; without one, and
+        # without the cluster's word, nobody would tell the end.
+        over = monitor.contact is None or seen.job in (*ENDED, GONE)
+        if over and not supervised(monitor.folder.read()):
+            return
         sleep(_POLL_SECONDS)

@@ -31,14 +31,16 @@ def silent(since: float, step_seconds: float | None) -> bool:
 
 
 def silence(
-    run: str, step: int, since: float, step_seconds: float | None, waits: Iterable[str]
+    run: str, step: int, since: float, step_seconds: float | None, waits: Iterable[str] | None
 ) -> Finding:
-    """The alarm that no step comes, with what the cluster waits for."""
+    """The alarm that no step comes, with what the cluster waits for; None: it was not asked."""
     where = f"{run}@{step}"
     usual = "" if step_seconds is None else f", {since / step_seconds:.0f} times the median step"
-    waiting = list(waits)
-    text = f"no step for {since:.0f} s{usual}"
-    text += f"; the cluster waits: {'; '.join(waiting)}" if waiting else "; nothing is pending"
+    waiting = "; ".join(waits or ())
+    text = f"no step for {since:.0f} s{usual}; "
+    text += f"the cluster waits: {waiting}" if waiting else "nothing is pending"
+    if waits is None:
+        text = f"no step for {since:.0f} s{usual}; the cluster could not be asked why"
     fix = f"read the log: reprise logs {run}; end the run: reprise stop {run}"
     return Finding("run-alarm-silence", Severity.WARNING, where, text, fix)
 

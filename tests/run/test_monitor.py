@@ -81,6 +81,35 @@ def test_a_later_attempt_wins_and_its_alarms_are_told_anew(folder: RunFolder) ->
     assert seen.standing == [] and seen.fresh == []
 
 
+def test_the_start_of_a_later_attempt_is_no_silence(folder: RunFolder) -> None:
+    for step in (1, 2, 3):
+        write(folder, 1, step)
+    attempt = folder.begin_attempt(2)
+    folder.update(attempts=[folder.attempts()[0], attempt | {"started": time.time() - 900}])
+    seen = Monitor(folder).look()
+    assert seen.since_step is not None and 890 < seen.since_step < 960
+    assert seen.standing == []
+    late = Monitor(folder).look(now=time.time() + 1000)
+    assert [f.rule for f in late.standing] == ["run-alarm-silence"]
+    assert "could not be asked" in late.standing[0].message
+    write(folder, 2, 3)
+    assert [f.rule for f in Monitor(folder).look(now=time.time() + 59).standing] == []
+    assert [f.rule for f in Monitor(folder).look(now=time.time() + 62).standing] == [
+        "run-alarm-silence"
+    ]
+
+
+def test_what_an_earlier_watch_told_is_not_fresh(folder: RunFolder) -> None:
+    write(folder, 1, 1, **{"critic/rewards/mean": None})
+    monitor = Monitor(folder)
+    told = [finding.to_json() for finding in monitor.look().fresh]
+    assert len(told) == 1
+    later = Monitor(folder)
+    later.told_before(told)
+    seen = later.look()
+    assert seen.fresh == [] and len(seen.standing) == 1
+
+
 def test_alarms_stand_and_are_fresh_once(folder: RunFolder) -> None:
     saved_step(Path(folder.read()["checkpoints"]), 1)
     write(folder, 1, 1, **{"actor/grad_norm": 0.3})

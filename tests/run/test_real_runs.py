@@ -270,8 +270,11 @@ def test_a_node_that_dies_is_told(ray: LocalRay) -> None:
 
 
 @pytest.mark.full
-def test_a_head_that_vanishes_while_it_is_watched(
-    begin: Callable[..., RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_head_that_vanishes_while_it_is_watched_and_another_that_takes_over(
+    begin: Callable[..., RunFolder],
+    ray: LocalRay,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     own = start_local_ray(PYTHON, "vanishes", 1, new_temp_dir(), tmp_path / "own.log")
     try:
@@ -291,3 +294,13 @@ def test_a_head_that_vanishes_while_it_is_watched(
     finally:
         own.stop()
     assert answer(folder, "status", folder.name)[0] == 2
+    # The next attempt has a Ray of its own: who still looks finds it there.
+    second = str(folder.begin_attempt(None)["job"])
+    folder.update(address=ray.address, token_file=str(ray.token_file))
+    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs.submit(second, "sleep 300", {}, {})
+    try:
+        until(lambda: monitor.look().job == "RUNNING")
+        assert monitor.unanswered is None
+    finally:
+        jobs.stop(second)
