@@ -77,6 +77,7 @@ LONG = lengths(2048, 8192)
 BUDGET = f"{A}.ppo_max_token_len_per_gpu"
 OVERRIDE = f"{M}.override_transformer_config"
 IS = "algorithm.rollout_correction"
+VLLM = {f"{R}.name": "vllm", f"{R}.calculate_log_probs": True}
 CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | None, str]] = [
     # rule, verdict, settings, model, part of what it says
     ("batch-divisible", "error", machine(3, 16) | batch(64, 8, False), None,
@@ -262,6 +263,17 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | None, str]] = [
      {f"{R}.val_kwargs.do_sample": False, f"{R}.val_kwargs.n": 8}, None, "8 times the same"),
     ("rollout-temperature", "error", {f"{R}.temperature": 0}, None, "equal"),
     ("rollout-temperature", "ok", {f"{R}.temperature": 0.1}, None, ""),
+    ("rollout-truncated", "ok", VLLM | {f"{R}.top_p": 1, f"{R}.top_k": -1}, None, "top_p 1 = 1"),
+    ("rollout-truncated", "ok", VLLM, None, ""),
+    ("rollout-truncated", "warning", VLLM | {f"{R}.top_p": 0.99}, None, "top_p=1.0"),
+    ("rollout-truncated", "warning", VLLM | {f"{R}.top_k": 100}, None, "top_k=-1"),
+    ("rollout-truncated", "ok",
+     VLLM | {f"{R}.top_k": 100, f"{R}.logprobs_mode": "raw_logprobs"}, None, ""),
+    ("rollout-truncated", "warning",
+     VLLM | {f"{R}.temperature": 0.9, f"{R}.logprobs_mode": "raw_logprobs"}, None, "=processed"),
+    ("rollout-truncated", "n/a", VLLM | {f"{R}.name": "sglang", f"{R}.top_k": 100}, None, ""),
+    ("rollout-truncated", "n/a",
+     VLLM | {f"{R}.calculate_log_probs": False, f"{R}.top_k": 100}, None, ""),
     ("algorithm-estimator", "ok", {"algorithm.adv_estimator": "rloo"}, None, ""),
     ("algorithm-estimator", "error", {"algorithm.adv_estimator": "rlooo"}, None, "=rloo"),
     ("algorithm-loss", "error",

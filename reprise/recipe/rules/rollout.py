@@ -185,6 +185,34 @@ def _temperature(setup: Setup, out: Judgement) -> None:
         )
 
 
+def _truncated(setup: Setup, out: Judgement) -> None:
+    if setup.engine != "vllm" or not setup.get(f"{_ROLLOUT}.calculate_log_probs", False):
+        raise NotApplicable("no log-probs of vLLM are compared with the trainer's")
+    mode = str(setup.get(f"{_ROLLOUT}.logprobs_mode", "processed_logprobs"))
+    top_p, top_k = (
+        float(setup.get(f"{_ROLLOUT}.top_p", 1.0)),
+        setup.integer(f"{_ROLLOUT}.top_k", -1),
+    )
+    out.show(f"logprobs_mode {mode}, top_p {top_p:g} = 1, top_k {top_k} = -1 (all words)")
+    if mode == "processed_logprobs" and (top_p < 1 or top_k > 0):
+        key = f"{_ROLLOUT}.top_p" if top_p < 1 else f"{_ROLLOUT}.top_k"
+        out.warn(
+            key,
+            f"top_p {top_p:g}, top_k {top_k}: vLLM's log-probs are those of the words that are "
+            "left, the trainer's those of all words: training/rollout_probs_diff and the weights of "
+            "rollout_correction show the difference as if it were a mismatch",
+            f"{_ROLLOUT}.top_p=1.0 {_ROLLOUT}.top_k=-1",
+        )
+    temperature = float(setup.get(f"{_ROLLOUT}.temperature", 1.0))
+    if mode == "raw_logprobs" and temperature != 1:
+        key = f"{_ROLLOUT}.logprobs_mode"
+        out.warn(
+            key,
+            f"raw_logprobs leave the temperature {temperature:g} out, the trainer's have it",
+            f"{key}=processed_logprobs",
+        )
+
+
 RULES = (
     Rule(
         "recipe-rollout-replicas",
@@ -217,5 +245,10 @@ RULES = (
         "recipe-rollout-temperature",
         Source("workers/config/rollout.py", "temperature:"),
         _temperature,
+    ),
+    Rule(
+        "recipe-rollout-truncated",
+        Source("trainer/config/rollout/rollout.yaml", "logprobs_mode: processed_logprobs"),
+        _truncated,
     ),
 )
