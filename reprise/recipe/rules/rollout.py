@@ -199,8 +199,8 @@ def _truncated(setup: Setup, out: Judgement) -> None:
         out.warn(
             key,
             f"top_p {top_p:g}, top_k {top_k}: vLLM's log-probs are those of the words that are "
-            "left, the trainer's those of all words: training/rollout_probs_diff and the weights of "
-            "rollout_correction show the difference as if it were a mismatch",
+            "left, the trainer's those of all words: training/rollout_probs_diff and the weights "
+            "of rollout_correction show the difference as if it were a mismatch",
             f"{_ROLLOUT}.top_p=1.0 {_ROLLOUT}.top_k=-1",
         )
     temperature = float(setup.get(f"{_ROLLOUT}.temperature", 1.0))
