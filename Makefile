@@ -142,7 +142,7 @@ reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [
 	@if [ -z "$$RUN$$CONTAINER" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then \
 		if [ "$${PLATFORM:-cpu}" = cpu ]; then $(REHEARSAL); else scripts/gpu/env.py $${ENGINE:+--engine "$$ENGINE"}; fi; \
 	fi
-	@$(REPRISE) $${CONTAINER:+image run --} reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
+	@$(REPRISE) $${CONTAINER:+image run $${BASE:+--base "$$BASE"} --} reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
 
 baseline: ## Record the rehearsal's reference runs; goes on where it stopped [SEEDS=8] [PLATFORM=gpu ENGINE=megatron]
 	@$(OPERATOR)

@@ -68,6 +68,16 @@ def test_judging_a_finished_run_needs_no_rehearsal(stage: Path) -> None:
     ]
 
 
+def test_a_run_in_a_container_needs_no_rehearsal_here(stage: Path) -> None:
+    assert (
+        make(stage, "reproduce", "CONTAINER=1", "BASE=debian@sha256:0", "STEPS=3").returncode == 0
+    )
+    assert said(stage) == [
+        *["scripts/venv.sh", "operator", ".venv/bin/reprise", "image", "run"],
+        *["--base", "debian@sha256:0", "--", "reproduce", "--steps", "3", "--", "rehearsal"],
+    ]
+
+
 NASTY = "$(shell touch made); touch made `touch made` ' \" $$(touch made) -rf *"
 
 
