@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/recipe/check.py [--repeats 5] [--model hy3] [--out results.json]
 
 Both arms are whole processes and alternate; the first of each is thrown away. The bare arm imports
-Hydra and composes the recipe once, from the same files. Wall and processor seconds are medians;
-on a busy machine the processor seconds and the ratio are what to look at.
+Hydra and composes the recipe once, from the same files. Wall and processor seconds (user and
+system) are medians; on a busy machine the processor seconds and the ratio are what to look at.
 """
 
 from __future__ import annotations
@@ -56,10 +56,17 @@ def main() -> None:
     for _ in range(options.repeats + 1):
         for name, command in arms.items():
             taken[name].append(measure(command))
-    results: dict[str, object] = {"verl": tree.label(), "repeats": options.repeats}
+    results: dict[str, object] = {
+        "date": time.strftime("%Y-%m-%d"),
+        "command": f"reprise recipe check {options.model}",
+        "verl": tree.label(),
+        "cores": os.cpu_count(),
+        "repeats": options.repeats,
+    }
     for name, values in taken.items():
         results[name] = {
             "wall_s": round(statistics.median(wall for wall, _ in values[1:]), 2),
+            "wall_least_s": round(min(wall for wall, _ in values[1:]), 2),
             "cpu_s": round(statistics.median(used for _, used in values[1:]), 2),
         }
     pairs = zip(taken["check"][1:], taken["bare"][1:], strict=True)
