@@ -80,6 +80,9 @@ class Monitor:
             self._ask_job(seen, str(attempt["job"]))
         for record in self._records(facts, attempt, live, now):
             self._take(seen, record)
+        if seen.state in LIVE and self._stepped != seen.attempt:
+            # The steps after the checkpoint will be trained again.
+            seen.step = min(seen.step, seen.resumed_from or 0)
         self._times(seen, now, attempt)
         if now - self._slow_at >= _SLOW_SECONDS:
             self._slow_at = now

@@ -87,8 +87,12 @@ class View:
             starting = self._phase if not seen.step else ""
             self._live.update(Group(table_of(seen, starting), *map(_alarm_text, seen.standing)))
         elif self._step != (seen.attempt, seen.step):
+            if self._step is not None and self._step[0] != seen.attempt:
+                place = "the start" if seen.resumed_from is None else f"step {seen.resumed_from}"
+                self.line(f"attempt {seen.attempt} goes on from {place}")
+            else:
+                self.line(step_line(seen))
             self._step = (seen.attempt, seen.step)
-            self.line(step_line(seen))
 
 
 def table_of(seen: Seen, phase: str = "") -> Table:

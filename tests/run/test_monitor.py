@@ -190,6 +190,21 @@ def test_without_a_terminal_each_step_has_one_line(
     assert starts[-1] == "step 3/40"
 
 
+def test_a_new_attempt_has_a_line(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    monitor, view = Monitor(folder), View()
+    write(folder, 1, 3)
+    view.show(monitor.look())
+    folder.begin_attempt(2)
+    view.show(monitor.look())
+    write(folder, 2, 3)
+    view.show(monitor.look())
+    write(folder, 2, 4)
+    view.show(monitor.look())
+    told = [line.split(" ", 1)[1].split(",")[0] for line in capsys.readouterr().err.splitlines()]
+    again = ["step 3/40", "step 4/40"]
+    assert told == ["step 3/40", "attempt 2 goes on from step 2", *again]
+
+
 def test_a_quiet_view_says_nothing(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, 1, 1, **{"critic/rewards/mean": None})
     with View(quiet=True) as view:
