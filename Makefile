@@ -4,7 +4,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-VARIABLES := PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW ATTEMPT WORLD_SIZE
+VARIABLES := PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW ATTEMPT WORLD_SIZE
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -43,12 +43,12 @@ image-lock: ## Resolve the images' tags to digests and write those not locked ye
 
 ##@ Recipes
 .PHONY: check show plan
-check: ## Check a recipe or SCRIPT=run.sh before anything is reserved [MODEL=hy3] [ALGO=rloo]
+check: ## Check a recipe or SCRIPT=run.sh before anything is reserved [MODEL=hy3] [ALGO=rloo] [EXPLAIN=1]
 	@$(OPERATOR)
 	@if [ -n "$$SCRIPT" ]; then \
-		$(REPRISE) recipe check --script "$$SCRIPT" $${MODEL:+--model "$$MODEL"}; \
+		$(REPRISE) recipe check $${EXPLAIN:+--explain} --script "$$SCRIPT" $${MODEL:+--model "$$MODEL"}; \
 	else \
-		$(REPRISE) recipe check $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"; \
+		$(REPRISE) recipe check $${EXPLAIN:+--explain} $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"; \
 	fi
 
 show: ## What a recipe sets beyond verl's defaults, and its command [MODEL=hy3] [ALGO=rloo]
