@@ -3,7 +3,8 @@
     python benchmarks/gpu/planner.py make OUT TOKENIZER   configs of every size, and jobs.json
     python benchmarks/gpu/planner.py inputs OUT           the configs and a job's variables alone
     python scripts/gpu/jobs.py OUT/jobs.json OUT/logs     on a GPU machine: measures them
-    python benchmarks/gpu/planner.py compare OUT          writes OUT/planner.json, prints the table
+    python benchmarks/gpu/planner.py collect OUT          what was measured, to measured.json here
+    python benchmarks/gpu/planner.py compare              writes planner.json here, prints the table
 
 TOKENIZER is a folder with a tokenizer (the rehearsal's model). docs/gpu.md has the results.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 from reprise.files import dump_json, write_text
 from reprise.pipeline_place import Place
+from reprise.recipe.activations import moe_workspace
 from reprise.recipe.compose import compose
 from reprise.recipe.memory import rollout_weights, training_memory
 from reprise.recipe.model import Model
@@ -30,6 +32,7 @@ from reprise.recipe.verltree import find_tree
 from reprise.run.runtime_env import merge_runtime_env
 
 ROOT = Path(__file__).resolve().parents[2]
+MEASURED = Path(__file__).resolve().with_name("measured.json")
 GIB = 2**30
 LENGTH = 1024
 TOKENS = 8192
@@ -44,7 +47,7 @@ SIZES = {
     "6.7B": (2048, 20, 64),
 }
 # Offloading these would fill the host's memory, which grows slowly on such machines.
-NO_OFFLOAD = {"5.4B", "6.7B"}
+NO_OFFLOAD = {"2.9B", "5.4B", "6.7B"}
 ENGINES = ("fsdp", "megatron")
 
 
@@ -167,20 +170,26 @@ def predict(name: str, engine: str, variant: str) -> dict[str, int]:
         model = Model(shape(*SIZES[name]), "config.json")
         counts = model.parameters()
         assert counts is not None
-        return {"weights": rollout_weights(model, counts, 1)}
+        work = moe_workspace(model, counts, TOKENS, 1)
+        return {"weights": rollout_weights(model, counts, 1), "activations of a batch": work}
     terms = dict(training_memory(setup_of(name, engine, variant)).terms)
     terms.pop("context and buffers", None)
     return terms
 
 
-def rows(out: Path) -> Iterator[dict[str, Any]]:
+def collect(out: Path) -> None:
+    """Put every result of `out` into measured.json."""
+    files = sorted(out.glob("*B-*.json"))
+    dump_json(MEASURED, {path.stem: json.loads(path.read_text()) for path in files})
+
+
+def rows(measurements: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """One row a size, engine and variant: predicted, measured, and by how much it is off."""
     for name in SIZES:
         for engine in ENGINES:
-            file = out / f"{name}-{engine}.json"
-            if not file.is_file():
+            found = measurements.get(f"{name}-{engine}")
+            if found is None:
                 continue
-            found: Mapping[str, Any] = json.loads(file.read_text())
             for variant, measured in found["variants"].items():
                 terms = predict(name, engine, variant)
                 row = {"size": name, "engine": engine, "variant": variant, "predicted": dict(terms)}
@@ -192,10 +201,11 @@ def rows(out: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def compare(out: Path) -> None:
+def compare() -> None:
     """Print the table and write planner.json."""
-    table = list(rows(out))
-    served = [json.loads(p.read_text()) for p in sorted(out.glob("*-vllm.json"))]
+    measurements = json.loads(MEASURED.read_text())
+    table = list(rows(measurements))
+    served = [measurements[name] for name in sorted(measurements) if name.endswith("-vllm")]
     for row in table:
         measured = row["measured"]
         if "off" not in row:
@@ -208,21 +218,27 @@ def compare(out: Path) -> None:
             f"{measured['peak_optimizer'] / GIB:7.2f}  off {100 * row['off']:+5.1f} %"
         )
     for found in served:
-        planned = sum(predict(found["model"], "vllm", "").values())
-        cache = found.get("kv_cache", 0)
-        weights = found["allocated_after_build"] - cache
-        text = f"weights planned {planned / GIB:.2f} found {weights / GIB:.2f}"
-        print(f"{found['model']:>5} vllm     {text}")
-    dump_json(out / "planner.json", {"training": table, "rollout": served})
+        found["predicted"] = predict(found["model"], "vllm", "")
+        planned = sum(found["predicted"].values())
+        peak = found["variants"]["generate"]["peak"] - found["kv_cache"]
+        found["off"] = planned / peak - 1
+        text = f"planned {planned / GIB:7.2f}  found, without the cache {peak / GIB:7.2f}"
+        print(f"{found['model']:>5} vllm     {text}  off {100 * found['off']:+5.1f} %")
+    dump_json(MEASURED.with_name("planner.json"), {"training": table, "rollout": served})
 
 
 def main() -> None:
     """Make the inputs, or compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("make", "inputs", "compare"))
-    parser.add_argument("out", type=Path)
+    parser.add_argument("what", choices=("make", "inputs", "collect", "compare"))
+    parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("tokenizer", type=Path, nargs="?")
     options = parser.parse_args()
+    if options.what == "compare":
+        compare()
+        return
+    if options.out is None:
+        parser.error("name a folder")
     if options.what == "make":
         if options.tokenizer is None:
             parser.error("make needs a folder with a tokenizer")
@@ -230,7 +246,7 @@ def main() -> None:
     elif options.what == "inputs":
         inputs(options.out.absolute())
     else:
-        compare(options.out.absolute())
+        collect(options.out.absolute())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Memory of one GPU in training and in rollout, of a node's host, and of a checkpoint, by term.
 
 The formulas count what verl's engines hold at the worst stage and at the worst moment; every
-figure is in bytes. Activations follow Megatron's layers with flash attention (Korthikanti et al.,
-arXiv 2205.05198, without the score matrix). What no formula gives is a stated constant.
+figure is in bytes. Activations follow what the layers were seen to keep (activations.py). What no
+formula gives is a stated constant.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from reprise.recipe.activations import logits, megatron_layer, moe_workspace, transformers_layer
 from reprise.recipe.model import Model, Parameters
 from reprise.recipe.rules.base import Undecided
 from reprise.recipe.rules.parallel import stage_layers
@@ -29,8 +30,9 @@ __all__ = [
 ]
 
 GIB = 2**30
-# CUDA or MUSA context, communication buffers and the allocator's slack: an assumption, not
-# measured for these machines.
+# What a process holds beside its tensors: seen on an H200 to be 2.8 GiB with Megatron-LM and
+# TransformerEngine, 1.3 GiB with FSDP. Communication buffers of many ranks come on top, and what
+# the allocator keeps in reserve: neither is known.
 CONTEXT = 3 * GIB
 _BF16, _FP32 = 2, 4
 # float32 master weight and two moments of Adam.
@@ -131,34 +133,64 @@ def _offloaded_share(setup: Setup) -> float:
     return float(node.get("optimizer_offload_fraction", 1.0))
 
 
+def _gradient_bytes(setup: Setup) -> int:
+    """Bytes of one gradient in Megatron's buffer.
+
+    Through Megatron-Bridge verl leaves `grad_reduce_in_fp32` at Megatron's own default, which is
+    off: gradients are summed and reduced in bfloat16 (make_megatron_module in
+    verl/utils/megatron_utils.py at 220e903; seen on a card).
+    """
+    node = f"{_ACTOR}.megatron"
+    if setup.get(f"{node}.vanilla_mbridge", False):
+        return _FP32
+    return _FP32 if setup.get(f"{node}.override_ddp_config.grad_reduce_in_fp32") else _BF16
+
+
+def _worst(held: dict[str, int], phases: list[dict[str, int]]) -> Memory:
+    """What is always held, and the terms of the phase with most; those of the others are 0."""
+    peak = max(phases, key=lambda phase: sum(phase.values()))
+    absent = {term: 0 for phase in phases for term in phase}
+    return Memory({**held, **absent, **peak, "context and buffers": CONTEXT})
+
+
 def _stage_memory(
     setup: Setup, model: Model, counts: Parameters, stage: _Stage, index: int
 ) -> Memory:
-    optimizer = int(_optimizer_bytes(setup, stage) * (1 - _offloaded_share(setup)))
+    share = 1 - _offloaded_share(setup)
+    state = _optimizer_bytes(setup, stage)
     tokens = _micro_tokens(setup)
     # One forward pass, one backward: the first stage has as many micro batches in flight as
     # there are stages after it; dynamic batches may be fewer.
     in_flight = min(setup.pp - index, _micro_batches(setup))
-    layer_input = tokens * (model.hidden or 0) * _BF16 // _sequence_split(setup)
-    layer = _layer_activation(setup, model, counts, tokens)
+    split = _sequence_split(setup)
+    layer_input = tokens * (model.hidden or 0) * _BF16 // split
+    layer = megatron_layer(setup, model, counts, tokens, split)
     if setup.override.get("recompute_granularity") == "full":
         kept = layer_input * stage.layers * in_flight
         block = int(setup.override.get("recompute_num_layers") or 1)
-        if setup.override.get("recompute_method") == "uniform":
+        uniform = setup.override.get("recompute_method") == "uniform"
+        if uniform:
             kept //= block
-        working = layer * (block if setup.override.get("recompute_method") == "uniform" else 1)
+        working = layer * (block if uniform else 1)
     else:
         kept, working = layer * stage.layers * in_flight, 0
-    return Memory(
-        {
-            "weights": stage.total * _BF16,
-            "gradients": stage.total * _FP32,
-            "optimizer": optimizer,
-            "activations kept": kept,
-            "activations of the layer at work": working,
-            "logits": _logits(setup, model, tokens) if stage.has_head else 0,
-            "context and buffers": CONTEXT,
-        }
+    gradient = _gradient_bytes(setup)
+    held = {
+        "weights": stage.total * _BF16,
+        "gradients": stage.total * gradient,
+        "optimizer": int(state * share),
+    }
+    # A rank turns its share of bfloat16 gradients into float32 for the step.
+    step = int(state * share) * _FP32 // _ADAM if gradient != _FP32 else 0
+    head = logits(setup, model, tokens) if stage.has_head else 0
+    return _worst(
+        held,
+        [
+            # The logits are gone before the backward pass reaches the layers.
+            {"activations kept": kept, "activations of the layer at work": working},
+            {"activations kept": kept, "logits": head},
+            {"float32 gradients of the step": step},
+        ],
     )
 
 
@@ -183,31 +215,6 @@ def _micro_batches(setup: Setup) -> int:
     return max(1, -(-samples // held))
 
 
-def _layer_activation(setup: Setup, model: Model, counts: Parameters, tokens: int) -> int:
-    """What the backward pass of one layer needs, of the layer with most of it."""
-    hidden, head_dim = model.hidden or 0, model.head_dim or 0
-    query, key = (model.heads or 0) * head_dim, (model.kv_heads or 0) * head_dim
-    split = _sequence_split(setup)
-    # Norm outputs and residuals on the sequence's share; heads and MLP on the tensor's share.
-    attention = 4 * hidden // split + (3 * query + 4 * key) // setup.tp
-    dense = 3 * int(model.config.get("intermediate_size") or 0) // setup.tp
-    mlp = dense if counts.dense_layers else 0
-    if counts.sparse_layers:
-        width = int(model.config.get("moe_intermediate_size") or 0)
-        sent = counts.experts_per_token * (2 * hidden + 3 * width) // setup.etp
-        shared = counts.shared_layer // max(1, hidden) // setup.tp
-        mlp = max(mlp, sent // split * (setup.etp if split > 1 else 1) + shared)
-    return tokens * (attention + 2 * hidden // split + mlp) * _BF16
-
-
-def _logits(setup: Setup, model: Model, tokens: int) -> int:
-    """Logits and their gradient in float32; a fused kernel holds one chunk of them at a time."""
-    vocab = (model.vocab or 0) // setup.tp
-    if setup.get("actor_rollout_ref.model.use_fused_kernels"):
-        tokens = min(tokens, 1024)
-    return 2 * tokens * vocab * _FP32
-
-
 def _fsdp(setup: Setup, model: Model, counts: Parameters) -> Memory:
     """FSDP: everything is sharded over the world, and one layer is gathered at a time."""
     bytes_of = {"fp32": 4, "float32": 4}
@@ -221,19 +228,28 @@ def _fsdp(setup: Setup, model: Model, counts: Parameters) -> Memory:
     )  # fmt: skip
     tokens = _micro_tokens(setup)
     layer_input = tokens * (model.hidden or 0) * _BF16
-    layer = _layer_activation(setup, model, counts, tokens)
+    layer = transformers_layer(model, counts, tokens)
     checkpointing = bool(setup.get("actor_rollout_ref.model.enable_gradient_checkpointing", True))
-    return Memory(
-        {
-            "weights": total * stored // world,
-            "gradients": total * stored // world,
-            "optimizer": 2 * total * _FP32 // world,
-            "gathered layer": 2 * biggest * _BF16,
-            "activations kept": (layer_input if checkpointing else layer) * counts.layers,
-            "activations of the layer at work": layer if checkpointing else 0,
-            "logits": _logits(setup, model, tokens),
-            "context and buffers": CONTEXT,
-        }
+    kept = (layer_input if checkpointing else layer) * counts.layers
+    held = {
+        "weights": total * stored // world,
+        "gradients": total * stored // world,
+        "optimizer": 2 * total * _FP32 // world,
+    }
+    return _worst(
+        held,
+        [
+            {
+                "activations kept": kept,
+                # One layer's own, where they are computed again, and their gradients.
+                "activations of the layer at work": layer * (2 if checkpointing else 1),
+                # Its weights in bfloat16 and, whole for a moment, its gradients in float32.
+                "gathered layer": biggest * (_BF16 + _FP32),
+            },
+            {"activations kept": kept, "logits": logits(setup, model, tokens)},
+            # torch's Adam computes all square roots before it divides by any.
+            {"temporaries of the step": total * stored // world},
+        ],
     )
 
 
@@ -270,7 +286,7 @@ def rollout_memory(setup: Setup, gpu_memory: float) -> tuple[Memory, int]:
     budget = int(float(setup.get(f"{_ROLLOUT}.gpu_memory_utilization", 0.5)) * gpu_memory * GIB)
     weights = rollout_weights(model, counts, setup.rollout_tp)
     tokens = setup.integer(f"{_ROLLOUT}.max_num_batched_tokens", 8192)
-    work = 8 * tokens * (model.hidden or 0) * _BF16
+    work = moe_workspace(model, counts, tokens, setup.rollout_tp)
     cache = max(0, budget - weights - work)
     terms = {"weights": weights, "activations of a batch": work, "KV cache": cache}
     if not setup.get(f"{_ACTOR}.megatron.param_offload", False) and setup.megatron:

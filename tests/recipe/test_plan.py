@@ -124,7 +124,8 @@ def test_terms_of_hy3(root: Path) -> None:
     assert counts is not None
     experts = 5 * 24 * counts.expert
     assert training.terms["weights"] > 2 * experts
-    assert training.terms["gradients"] == 2 * training.terms["weights"]
+    # Through Megatron-Bridge they are summed in bfloat16, as the weights are stored.
+    assert training.terms["gradients"] == training.terms["weights"]
     # Expert DP is 1: their optimizer state is not shared out; the rest is, over CP 8.
     assert training.terms["optimizer"] > 12 * experts
     assert training.total < 95.6 * GIB
