@@ -1,10 +1,9 @@
 #!/bin/sh
-# Healthy: the image says what it is; and where the container serves SSH, somebody listens.
+# Healthy: where the container serves SSH, somebody listens; elsewhere, the image says what it is.
 set -eu
-test -s /etc/reprise/provenance.json
 case "$(tr '\0' ' ' </proc/1/cmdline)" in
     *sshd* | *reprise-node\ node*) ;;
-    *) exit 0 ;;
+    *) exec test -s /etc/reprise/provenance.json ;;
 esac
 # Field 2 is address:port, field 4 the state: 0A is LISTEN.
 port=$(printf ':%04X' "${SSH_PORT:-2222}")

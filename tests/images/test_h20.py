@@ -170,7 +170,7 @@ def test_another_base_than_the_locked_one_is_refused(stage: Stage, debian: str) 
 
 
 def test_verified_against_the_lock(stage: Stage, engine: Engine) -> None:
-    good = stage.project.reprise("image", "verify", "h20", "--json")
+    good = stage.project.reprise("image", "verify", "h20", "--image", stage.image, "--json")
     assert good.returncode == 0, good.stdout
     report = json.loads(good.stdout)
     assert report["image"] == stage.image and list(report["hosts"]) == ["this machine"]
