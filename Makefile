@@ -4,7 +4,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-VARIABLES := PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW ATTEMPT WORLD_SIZE
+VARIABLES := BENCH PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW ATTEMPT WORLD_SIZE
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -172,7 +172,7 @@ checkpoint-check: ## Are checkpoints whole, can a job continue from them: FOLDER
 	@$(REPRISE) checkpoint check $${WORLD_SIZE:+--world-size "$$WORLD_SIZE"} -- "$${FOLDER:?name the folder: FOLDER=...}"
 
 ##@ Work on the project
-.PHONY: test test-fast test-full lint docs lock-requirements
+.PHONY: test test-fast test-full lint bench docs lock-requirements
 test: ## All tests that CI runs: fast ones, then the real three-step run
 	@scripts/system.sh
 	@$(DEV)
@@ -192,6 +192,14 @@ test-full: ## Also what is too long for CI
 lint: ## ruff, mypy, shellcheck, hadolint
 	@$(DEV)
 	@scripts/lint.sh
+
+bench: ## Run a benchmark on an idle machine: BENCH=data/files; else list them
+	@$(DEV)
+	@if [ -n "$$BENCH" ]; then \
+		.venv/bin/python "benchmarks/$$BENCH.py"; \
+	else \
+		for file in benchmarks/*/*.py; do printf '%-24s %s\n' "$$(echo "$$file" | cut -d/ -f2- | cut -d. -f1)" "$$(head -1 "$$file" | tr -d '"')"; done; \
+	fi
 
 docs: ## Write docs/cli.md from the commands' own help
 	@$(DEV)

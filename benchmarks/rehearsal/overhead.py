@@ -238,7 +238,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     project = find_project()
     scratch = Path(tempfile.mkdtemp(prefix="reprise-bench-"))
@@ -256,7 +256,8 @@ def main() -> None:
             )
     shutil.rmtree(scratch, ignore_errors=True)
     report = {"steps": arguments.steps, "summary": summary(results)}
-    dump_json(arguments.out, report | {"measurements": [asdict(item) for item in results]})
+    if arguments.out is not None:
+        dump_json(arguments.out, report | {"measurements": [asdict(item) for item in results]})
     print(json.dumps(report["summary"], indent=2))
 
 

@@ -49,11 +49,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     project = find_project()
     scratch = Path(tempfile.mkdtemp(prefix="reprise-bench-"))
-    out = arguments.out.absolute()
+    # by_hand changes the folder.
+    out = arguments.out.absolute() if arguments.out else None
     results: list[Measurement] = []
     for number in range(arguments.pairs):
         for arm in (trained, by_hand) if number % 2 == 0 else (by_hand, trained):
@@ -66,7 +67,8 @@ def main() -> None:
             )
     shutil.rmtree(scratch, ignore_errors=True)
     report = {"steps": arguments.steps, "summary": summary(results)}
-    dump_json(out, report | {"measurements": [asdict(item) for item in results]})
+    if out is not None:
+        dump_json(out, report | {"measurements": [asdict(item) for item in results]})
     print(json.dumps(report["summary"], indent=2))
 
 
