@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from reprise.files import sha256_file
+from tests.cluster.bed import standing_bed
 from tests.images.bed import Engine, Project, copy_project, interpreter
 from tests.images.content import files, holding, left_in
 from tests.images.standin import Index, make_standin, tiny_wheel
@@ -186,6 +187,28 @@ def test_verified_against_the_lock(stage: Stage, engine: Engine) -> None:
     assert told["image-packages"] == "transformers 5.6.0, the lock has 5.8.1"
     assert "image-lock" in told
     assert absent.returncode == 1 and "was built here" in absent.stdout
+
+
+def test_every_host_of_a_hostfile_is_asked(stage: Stage, engine: Engine, tmp_path: Path) -> None:
+    with standing_bed(2) as bed:
+        for host in bed.hosts:
+            host.env = {"DOCKER_HOST": engine.env["DOCKER_HOST"]}
+            bed.restart(host)
+        site = tmp_path / "site.toml"
+        site.write_text(f'profile = "h20"\n[ssh]\nconfig = "{bed.config}"\n')
+        words = ["image", "verify", "h20", "--hostfile", str(bed.hostfile()), "--json", "--image"]
+        asked = Project(stage.project.root, engine, {"SITE": str(site)})
+        good = asked.reprise(*words, stage.image)
+        assert good.returncode == 0, good.stdout
+        assert list(json.loads(good.stdout)["hosts"]) == ["node1", "node2"]
+        absent = asked.reprise(*words, "reprise/h20:none")
+        assert absent.returncode == 1 and absent.stdout.count("does not hold") == 2
+        # An engine that does not answer is not taken for one that lacks the image.
+        bed.hosts[1].env = {"DOCKER_HOST": "unix:///nowhere"}
+        bed.restart(bed.hosts[1])
+        silent = asked.reprise(*words, stage.image)
+        assert silent.returncode == 2, silent.stdout
+        assert list(json.loads(silent.stdout)["hosts"]) == ["node1"]
 
 
 def test_carried_as_a_file(stage: Stage, engine: Engine, tmp_path: Path) -> None:
