@@ -148,15 +148,22 @@ class Task:
         }
         if secrets is not None:
             variables["REPRISE_SECRETS_FILE"] = secrets
-        made = merge_runtime_env(self.project.root, self.files, variables)
+        made = self._merged(variables)
         if secrets is not None:
             made["worker_process_setup_hook"] = _HOOK
         return made
 
     def package(self) -> Package:
         """What Ray will pack: the files of the project that no pattern leaves out."""
-        made = merge_runtime_env(self.project.root, self.files, {})
-        return walk(self.project.root, made["excludes"], respect_gitignore=False)
+        return walk(self.project.root, self._merged({})["excludes"], respect_gitignore=False)
+
+    def _merged(self, variables: Mapping[str, str]) -> dict[str, Any]:
+        """The runtime environment; run folders never travel, wherever they lie in the project."""
+        root, runs = self.project.root, self.project.runs
+        made = merge_runtime_env(root, self.files, variables)
+        if runs.is_relative_to(root):
+            made["excludes"].append(f"/{runs.relative_to(root).as_posix()}")
+        return made
 
     def loggers(self) -> Sequence[str]:
         """Names of the trackers."""

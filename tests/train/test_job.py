@@ -60,6 +60,12 @@ def test_secrets_are_a_files_name() -> None:
     assert made["worker_process_setup_hook"] == "reprise.run.inside.load_secrets"
 
 
+def test_run_folders_never_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = find_project().root / "my" / "runs"
+    monkeypatch.setenv("RUNS_DIR", str(inside))
+    assert "/my/runs" in hy3().runtime_env("r1", "/runs/hy3/r1", 1, True, None)["excludes"]
+
+
 def test_a_rollout_of_its_own_takes_its_nodes_too() -> None:
     task = hy3("common/placement=separate", "actor_rollout_ref.rollout.nnodes=4")
     assert need_of(task).nodes == 20
