@@ -131,6 +131,7 @@ def h20_tree(root: Path) -> None:
         {
             "third_party/verl/verl/__init__.py": 1,
             "third_party/Megatron-Bridge/src/megatron/bridge/__init__.py": 1,
+            "third_party/Megatron-LM/megatron/core/__init__.py": 1,
             "third_party/TransferQueue/transfer_queue/__init__.py": 1,
         },
     )
@@ -160,7 +161,8 @@ def test_a_clone_inside_a_clone_and_a_missing_source_folder(tmp_path: Path) -> N
     (queue / "TransferQueue").mkdir()
     (queue / "moved").rename(queue / "TransferQueue/transfer_queue")
     (tmp_path / "third_party/Megatron-Bridge/src").rename(tmp_path / "elsewhere")
-    paths = "third_party/verl:third_party/Megatron-Bridge/src:third_party/TransferQueue"
+    paths = "third_party/verl:third_party/Megatron-Bridge/src:third_party/Megatron-LM"
+    paths += ":third_party/TransferQueue"
     env = read_runtime_env(env_file(tmp_path, ["/.git/"], paths))
     one, two = list(check_runtime_env(env, LOCK, "h20").errors())
     assert "should hold megatron/bridge" in one.message and "is not there" in one.message
