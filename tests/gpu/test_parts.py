@@ -202,4 +202,4 @@ def test_what_lies_outside_the_project_is_not_carried(project: Path, tmp_path: P
 def test_the_projects_own_trim_file_gives_a_reason_for_each_pattern() -> None:
     rules = read_trim(ROOT / "requirements/gpu-trim.toml")
     assert len({rule.pattern for rule in rules}) == len(rules) > 0
-    assert all(len(rule.why) > 10 for rule in rules)
+    assert all(len(rule.why) >= 5 for rule in rules)
