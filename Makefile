@@ -210,6 +210,7 @@ lock-requirements: ## Rewrite requirements/*.txt from *.in (needs an index)
 	@.venv/bin/python scripts/lock_requirements.py
 	@$(REPRISE) lock update environment.operator
 	@$(REPRISE) lock update environment.rehearsal
+	@$(REPRISE) lock update environment.gpu
 
 ##@ Help
 .PHONY: help

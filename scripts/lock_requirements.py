@@ -57,13 +57,24 @@ def split_rehearsal() -> None:
     (FOLDER / "rehearsal-cuda.txt").write_text("".join(cuda))
 
 
+def compile_gpu(*options: str) -> None:
+    """Resolve gpu.in for the one platform that it is made for: Python 3.12, x86_64 Linux."""
+    command = [UV, "pip", "compile", "--python-version", "3.12"]
+    command += ["--python-platform", "x86_64-manylinux_2_39", "--override", "gpu-overrides.txt"]
+    command += ["--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
+    command += ["--no-emit-index-url", "--no-emit-find-links", *options]
+    print("gpu.in -> gpu.txt", flush=True)
+    subprocess.run([*command, "gpu.in", "-o", "gpu.txt"], cwd=FOLDER, check=True)
+
+
 def main() -> None:
-    """Compile the three environments; arguments are passed on to uv."""
+    """Compile the four environments; arguments are passed on to uv."""
     options = sys.argv[1:]
     compile_file("operator", *options)
     compile_file("dev", *options)
     compile_file("rehearsal", "--override", "rehearsal-overrides.txt", *options)
     split_rehearsal()
+    compile_gpu(*options)
 
 
 if __name__ == "__main__":

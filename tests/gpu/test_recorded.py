@@ -1,0 +1,103 @@
+"""What came back from the card, held against the planner and the verdict as they are now."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = ROOT / "benchmarks/gpu"
+
+
+def module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"gpu_{name}", HERE / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def planner() -> ModuleType:
+    return module("planner")
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> ModuleType:
+    return module("verdicts")
+
+
+def test_every_measured_peak_is_planned_within_a_tenth(planner: ModuleType) -> None:
+    rows = list(planner.rows(json.loads((HERE / "measured.json").read_text())))
+    assert len({row["size"] for row in rows}) >= 6
+    assert {row["engine"] for row in rows} == {"fsdp", "megatron"}
+    assert {row["variant"] for row in rows} == {"plain", "recompute", "recompute+offload"}
+    far = [(r["size"], r["engine"], r["variant"], r["off"]) for r in rows if abs(r["off"]) > 0.1]
+    assert far == []
+
+
+def test_offload_does_not_lower_the_peak(planner: ModuleType) -> None:
+    rows = list(planner.rows(json.loads((HERE / "measured.json").read_text())))
+    peaks = {(r["size"], r["engine"], r["variant"]): r["measured"] for r in rows}
+    compared = 0
+    for (size, engine, variant), measured in peaks.items():
+        if variant == "recompute+offload":
+            plain = peaks[size, engine, "recompute"]
+            here, there = measured["peak_forward_backward"], plain["peak_forward_backward"]
+            assert here == pytest.approx(there, rel=0.01)
+            assert measured["offloaded"]["allocated"] < 0.1 * here
+            compared += 1
+    assert compared >= 6
+
+
+@pytest.mark.parametrize(
+    ("run", "reference", "outcome"),
+    [
+        ("recipes/rehearsal/reference-gpu-megatron/seed-101.jsonl", "cpu/fsdp", "PASS"),
+        ("recipes/rehearsal/reference-gpu-fsdp/seed-101.jsonl", "cpu/fsdp", "PASS"),
+        ("recipes/rehearsal/reference-gpu-fsdp/seed-102.jsonl", "gpu/fsdp", "PASS"),
+        ("benchmarks/gpu/runs/frozen-fsdp.jsonl", "gpu/fsdp", "FAIL"),
+        ("benchmarks/gpu/runs/frozen-megatron.jsonl", "gpu/megatron", "FAIL"),
+        ("benchmarks/gpu/runs/frozen-megatron.jsonl", "cpu/fsdp", "FAIL"),
+    ],
+)
+def test_verdicts_on_the_runs_of_the_card(
+    verdicts: ModuleType, run: str, reference: str, outcome: str
+) -> None:
+    from reprise.curves.judge import judge_run
+    from reprise.curves.reference import load_reference
+
+    rows = verdicts.table(ROOT / run)
+    held = load_reference(verdicts.REFERENCES[reference])
+    steps = min(int(rows.training_steps().max()), held.steps)
+    seed = int(run[-9:-6]) if "seed-" in run else 1
+    assert judge_run(rows, held, steps, seed=seed).outcome.value == outcome
+
+
+@pytest.mark.parametrize("prefix", ["", "cpu-"], ids=["gpu", "cpu"])
+def test_the_legacy_reward_keys_do_nothing_and_the_read_ones_what_they_say(prefix: str) -> None:
+    found: dict[str, list[tuple[float, float]]] = {}
+    for spelling in ("legacy", "read"):
+        lines = (HERE / f"runs/{prefix}overlong-{spelling}.jsonl").read_text().splitlines()
+        data = [json.loads(line)["data"] for line in lines]
+        found[spelling] = [
+            (row["critic/rewards/mean"], row["response_length/mean"])
+            for row in data
+            if "critic/rewards/mean" in row
+        ]
+    # The first two steps have the same samples: the weights differ from the second update on.
+    for (legacy, length), (read, same) in list(zip(*found.values(), strict=True))[:2]:
+        assert length == same
+        assert read == pytest.approx(legacy - (length - 1) / 7, abs=1e-6)
+
+
+def test_the_round_trip_changes_nothing_but_the_rounding() -> None:
+    trip = json.loads((HERE / "parity.json").read_text())["round_trip"]
+    assert trip["missing"] == trip["extra"] == []
+    assert trip["equal_to_the_rounded_checkpoint"] == trip["keys_in_checkpoint"] == 88
