@@ -24,6 +24,7 @@ from reprise.recipe.card import card_of
 from reprise.recipe.compose import compose
 from reprise.recipe.overrides import Line
 from reprise.rehearsal.model import ModelSettings, TinyModel, ensure_model, locked_versions
+from reprise.run.alone import alone_on_this_machine
 from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
 from reprise.run.display import RunDisplay
 from reprise.run.folder import FINISHED, RunFolder, recent_runs
@@ -195,7 +196,7 @@ class Rehearsal:
         environment = self._environment(folder, model, data)
         entrypoint = self.entrypoint(python, self._overrides())
         write_text(folder.path / "command.txt", entrypoint + "\n")
-        with self._ray(folder, python) as ray:
+        with alone_on_this_machine(self.console.line), self._ray(folder, python) as ray:
             folder.update(state="running")
             jobs = Jobs(ray.address, ray.token_file.read_text())
             files = (

@@ -10,6 +10,9 @@ from types import ModuleType
 
 import pytest
 
+from reprise.curves.judge import judge_run
+from reprise.curves.reference import load_reference
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "benchmarks/gpu"
 
@@ -70,9 +73,6 @@ def test_offload_does_not_lower_the_peak(planner: ModuleType) -> None:
 def test_verdicts_on_the_runs_of_the_card(
     verdicts: ModuleType, run: str, reference: str, outcome: str
 ) -> None:
-    from reprise.curves.judge import judge_run
-    from reprise.curves.reference import load_reference
-
     rows = verdicts.table(ROOT / run)
     held = load_reference(verdicts.REFERENCES[reference])
     steps = min(int(rows.training_steps().max()), held.steps)

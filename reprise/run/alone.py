@@ -1,0 +1,38 @@
+"""One private Ray with a rollout engine at a time on a machine, as far as this project starts them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+__all__ = ["LOCK", "alone_on_this_machine"]
+
+LOCK = Path("/tmp/reprise-alone.lock")  # noqa: S108
+"""Beside the socket of verl that it guards; empty, and left behind."""
+
+
+@contextlib.contextmanager
+def alone_on_this_machine(say: Callable[[str], None], lock: Path = LOCK) -> Iterator[None]:
+    """Wait until no other run holds the machine, hold it, and let go at the end or at any death.
+
+    verl sends weights through a socket that is named /tmp/rl-colocate-zmq-<Ray's job number>-…;
+    every private Ray begins to count at 1, so that two runs side by side would hang or get each
+    other's weights (seen with 220e903, the name is the same in 0.9.1). `say` is told of a wait.
+    """
+    # Another user's file can be locked without being written to.
+    flags = os.O_RDONLY | os.O_CREAT
+    handle = os.open(lock, flags, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(
+                "another run trains on this machine: waiting for its end (verl: one socket for both)"
+            )
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
