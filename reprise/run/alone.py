@@ -1,4 +1,4 @@
-"""One private Ray with a rollout engine at a time on a machine, as far as this project starts them."""
+"""One private Ray with a rollout engine at a time on a machine."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def alone_on_this_machine(say: Callable[[str], None], lock: Path = LOCK) -> Iter
     every private Ray begins to count at 1, so that two runs side by side would hang or get each
     other's weights (seen with 220e903, the name is the same in 0.9.1). `say` is told of a wait.
     """
-    # Another user's file can be locked without being written to.
-    flags = os.O_RDONLY | os.O_CREAT
-    handle = os.open(lock, flags, 0o644)
+    # Another user's file can be locked without being written to, but not opened to be created.
+    try:
+        handle = os.open(lock, os.O_RDONLY)
+    except FileNotFoundError:
+        handle = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(
-                "another run trains on this machine: waiting for its end (verl: one socket for both)"
-            )
+            say("another run trains on this machine: waiting for its end (one socket for both)")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
