@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -98,6 +99,16 @@ def titled(run: str, *titles: str) -> list[psutil.Process]:
             continue
         if line.startswith(titles):
             found.append(process)
+    return found
+
+
+def named(run: str, *names: str) -> list[psutil.Process]:
+    """The run's processes that have one of `names`."""
+    found = []
+    for process in marked(run):
+        with contextlib.suppress(psutil.Error):
+            if process.name() in names:
+                found.append(process)
     return found
 
 

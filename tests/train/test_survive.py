@@ -14,6 +14,7 @@ from tests.train.command import (
     assert_every_step_once,
     kill,
     largest_difference,
+    named,
     stop_everything,
     titled,
     wait,
@@ -114,7 +115,7 @@ def test_a_killed_process(runs: Path, uninterrupted: Path, titles: tuple[str, ..
 def test_a_killed_raylet_of_the_private_ray(runs: Path, uninterrupted: Path) -> None:
     command = train(runs).start()
     folder = command.at_step(3)
-    kill([p for p in marked(folder.name) if p.name() in ("raylet", "gcs_server")])
+    kill(named(folder.name, "raylet", "gcs_server"))
     code, report, err = command.end()
     assert code == 0, (report, err)
     assert_survived(command, uninterrupted)
