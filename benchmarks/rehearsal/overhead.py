@@ -52,7 +52,7 @@ class Measurement:
     end: float
     step_seconds: list[float]
     judging: float
-    cpu_seconds: dict[str, float]
+    step_cpu_seconds: dict[str, float]
     peak_memory: int
     processes: int
     events: list[dict[str, Any]]
@@ -64,8 +64,8 @@ class Measurement:
 
     @property
     def cpu_per_step(self) -> float:
-        """Processor seconds of all processes of the run from the first step to the last, a step."""
-        return sum(self.cpu_seconds.values()) / (len(self.step_seconds) - 1)
+        """Processor seconds of all processes of the run in a step."""
+        return sum(self.step_cpu_seconds.values())
 
     @property
     def tail(self) -> float:
@@ -82,18 +82,16 @@ def measure(arm: str, command: list[str], environment: dict[str, str], find: Any
     first = last = 0.0
     steps = peak = most = 0
     sampled = 0.0
-    begin: dict[int, tuple[str, float]] = {}
-    latest = begin
+    cpu: list[dict[int, tuple[str, float]]] = []
     while process.poll() is None:
         now = time.monotonic() - begun
         path = find()
         count = _training_steps(path) if path else 0
         if count and not first:
             first = now
-            begin = latest = _cpu(process.pid, environment[MARK])
         if count > steps:
             steps, last = count, now
-            latest = _cpu(process.pid, environment[MARK])
+            cpu.append(_cpu(process.pid, environment[MARK]))
         if now - sampled > 15:
             sampled = now
             memory, number = _memory(environment[MARK])
@@ -104,8 +102,10 @@ def measure(arm: str, command: list[str], environment: dict[str, str], find: Any
         raise SystemExit(f"{arm}: no training step; command: {command}")
     seconds = [step.seconds for step in read_steps(find()) if step.seconds is not None]
     spent: dict[str, float] = {}
-    for pid, (name, cpu) in latest.items():
-        spent[name] = spent.get(name, 0.0) + cpu - begin.get(pid, (name, 0.0))[1]
+    # At the last step's record the job may already be going: its processes' time is lost then.
+    for pid, (name, until) in cpu[-2].items():
+        since = cpu[0].get(pid, (name, 0.0))[1]
+        spent[name] = spent.get(name, 0.0) + (until - since) / (len(cpu) - 2)
     return Measurement(arm, first, last, end, seconds, 0.0, spent, peak, most, [])
 
 
@@ -215,7 +215,7 @@ def summary(results: list[Measurement]) -> dict[str, Any]:
         "per_step_ratio": [a.per_step / b.per_step for a, b in pairs],
         "cpu_per_step_ratio": [a.cpu_per_step / b.cpu_per_step for a, b in pairs],
         "chain_only_cpu_share": [
-            1 - item.cpu_seconds["training"] / sum(item.cpu_seconds.values()) for item in chain
+            1 - item.step_cpu_seconds["training"] / item.cpu_per_step for item in chain
         ],
         "tail_overhead_s": [a.tail - b.tail for a, b in pairs],
         "median": {
