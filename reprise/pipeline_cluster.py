@@ -77,7 +77,14 @@ def select(
     site = load_site()
     profile, note = profile_for(site, profile_name)
     notes = Report("hosts")
-    if note:
+    if note and path is not None and profile.accelerator == "none":
+        notes.warn(
+            "profile",
+            str(path),
+            f"{note}: that says nothing of these hosts",
+            "--profile h20, s5000 or cpu; or profile = ... in the site file",
+        )
+    elif note:
         notes.note("profile", "this machine", note)
     if path is None:
         slots = 1 if profile.accelerator == "none" else DEFAULT_SLOTS

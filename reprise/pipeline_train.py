@@ -34,6 +34,7 @@ from reprise.pipeline_train_session import (
     write_job,
 )
 from reprise.project import Project
+from reprise.recipe.card import card_of
 from reprise.run.display import RunDisplay
 from reprise.run.folder import RunFolder
 from reprise.run.processes import alive
@@ -51,7 +52,7 @@ def train(project: Project, options: TrainOptions) -> Report:
     OperatorError for what keeps the command from going on at all.
     """
     console = RunDisplay(options.quiet)
-    selection, report = _selection(options)
+    selection, report = _selection(project, options)
     if selection is None:
         report.command = COMMAND
         return report
@@ -103,7 +104,7 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
         overrides=tuple(facts.get("given") or ()),
         token_file=facts.get("token_file") if facts.get("place") == "attached" else None,
     )
-    selection, report = _selection(options)
+    selection, report = _selection(project, options)
     if selection is None:
         report.command = COMMAND
         return report
@@ -189,8 +190,14 @@ def _may_resume(folder: RunFolder, facts: dict[str, Any]) -> None:
         )
 
 
-def _selection(options: TrainOptions) -> tuple[Selection | None, Report]:
-    report, selection = select(options.hostfile, options.profile)
+def _selection(project: Project, options: TrainOptions) -> tuple[Selection | None, Report]:
+    """Hosts, site and profile: the profile named, else the site's, else that of the recipe's card.
+
+    A login node without cards says nothing of the hosts, so that this machine is not asked.
+    """
+    card = card_of(project.recipes, options.model).machine.profile
+    profile_name = options.profile or load_site().profile or card
+    report, selection = select(options.hostfile, profile_name)
     if options.hostfile is None and options.address is None and options.profile is None:
         # This machine alone is the rehearsal's, whatever the site file says of the cluster.
         profile = load_profile("cpu")

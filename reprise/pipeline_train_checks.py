@@ -47,7 +47,9 @@ def preflight(project: Project, task: Task, where: Where, package: Package) -> R
     What the machines themselves say (the doctor) is not in it.
     """
     report = Report("train")
-    report.absorb(check_recipe(project, task.loaded))
+    recipe = check_recipe(project, task.loaded)
+    report.absorb(recipe)
+    _machine(report, task, where, str(recipe.data["machine"]))
     lock = read_lock(project.lock)
     _inputs(report, task)
     _lock(report, project, lock, where)
@@ -96,6 +98,18 @@ def forgiven(report: Report, rules: Sequence[str]) -> Report:
         for f in report.findings
     ]
     return report
+
+
+def _machine(report: Report, task: Task, where: Where, meant: str) -> None:
+    rule = "train-machine"
+    report.passed(rule)
+    if where.machine != meant:
+        report.warn(
+            rule,
+            task.name,
+            f"the recipe is written for {meant}, the profile in use is one of {where.machine}",
+            "name the recipe's own with --profile, unless this is what you mean",
+        )
 
 
 def _inputs(report: Report, task: Task) -> None:

@@ -25,7 +25,6 @@ from reprise.lock.verify_image import verify_image
 
 __all__ = ["Row", "Site", "verify_entries"]
 
-SETUP = "`make setup` brings it"
 _INDEX = "model.safetensors.index.json"
 
 
@@ -84,15 +83,16 @@ def _tree(name: str, tree: Tree, site: Site) -> Row:
     if tree.commit is None:
         return unpinned(name, tree)
     path = site.root / tree.path
+    brings = _brings(name)
     found = inspect(path, tree.commit, tree.tree)
     row = Row(name, "ok", tree.commit, found.head)
     match found.standing:
         case Standing.MISSING:
             row.state, row.found, row.message = "missing", "", f"{path} is not there"
-            row.fix = SETUP
+            row.fix = brings
         case Standing.FOREIGN:
             row.state, row.found, row.message = "drift", "", f"{path}: {found.problem}"
-            row.fix = f"move it away; {SETUP}"
+            row.fix = f"move it away; {brings}"
         case Standing.UNKNOWN:
             row.state, row.message = "unknown", f"{path}: {found.problem}"
             row.fix = f"git config --global --add safe.directory {path}, if the folder is trusted"
@@ -106,10 +106,15 @@ def _tree(name: str, tree: Tree, site: Site) -> Row:
             row.fix = "correct the lock: `reprise lock update NAME --to COMMIT`"
         case Standing.MOVED | Standing.SUPERSEDED:
             row.state = "drift"
-            row.fix = f"{SETUP} if it is clean and yours to move; else lock the commit found"
+            row.fix = f"{brings} if it is clean and yours to move; else lock the commit found"
         case Standing.OK:
             _submodules(row, path, tree)
     return row
+
+
+def _brings(name: str) -> str:
+    """By name: which machine's trees a bare `make setup` brings depends on where it runs."""
+    return f"`reprise setup {name.removeprefix('tree.')}` brings it"
 
 
 def _submodules(row: Row, path: Path, tree: Tree) -> None:
@@ -129,7 +134,7 @@ def _submodules(row: Row, path: Path, tree: Tree) -> None:
         if found.standing is not Standing.OK or commit != sub.commit:
             row.state, row.expected = "drift", f"submodule {place} at {sub.commit}"
             row.found = f"{found.standing.value} {found.head}".strip()
-            row.fix = SETUP
+            row.fix = _brings(row.entry)
 
 
 def _data(name: str, data: Data, site: Site) -> Row:
