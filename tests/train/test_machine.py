@@ -16,9 +16,9 @@ def told(tmp_path: Path, site: str, *options: str) -> dict[str, Any]:
     (tmp_path / "site.toml").write_text(site)
     hosts = tmp_path / "hosts"
     hosts.write_text("host-that-is-not.invalid slots=8\n")
+    words = ["train", "--dry-run", "--json", *options, "--", "hy3", str(hosts)]
     done = subprocess.run(
-        [sys.executable, "-m", "reprise", "train", "--dry-run", "--json", *options]
-        + ["--", "hy3", str(hosts)],
+        [sys.executable, "-m", "reprise", *words],
         cwd=ROOT,
         env={"PATH": "/usr/bin:/bin", "SITE": str(tmp_path / "site.toml"), "HOME": str(tmp_path)}
         | {"RUNS_DIR": str(tmp_path / "runs")},
