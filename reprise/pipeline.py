@@ -85,7 +85,8 @@ def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
             "run-missing",
             str(project.runs / model),
             "there is no finished run to judge",
-            f"make one, or name its folder: make reproduce MODEL={model} RUN=<folder>",
+            f"train one: make train MODEL={model} HOSTFILE=<file>; or name the folder of one: "
+            f"make reproduce MODEL={model} RUN=<folder>",
         )
     return newest
 
