@@ -24,7 +24,7 @@ from reprise.files import dump_json, write_text
 from reprise.pipeline_place import Place
 from reprise.recipe.activations import moe_workspace
 from reprise.recipe.compose import compose
-from reprise.recipe.memory import rollout_weights, training_memory
+from reprise.recipe.memory import SERVER_BUFFERS, rollout_weights, training_memory
 from reprise.recipe.model import Model
 from reprise.recipe.overrides import Line
 from reprise.recipe.setup import Setup
@@ -189,7 +189,11 @@ def predict(name: str, engine: str, variant: str) -> dict[str, int]:
         counts = model.parameters()
         assert counts is not None
         work = moe_workspace(model, counts, SIZES[name].tokens, 1)
-        return {"weights": rollout_weights(model, counts, 1), "activations of a batch": work}
+        return {
+            "weights": rollout_weights(model, counts, 1),
+            "activations of a batch": work,
+            "the server's buffers": SERVER_BUFFERS,
+        }
     terms = dict(training_memory(setup_of(name, engine, variant)).terms)
     terms.pop("context and buffers", None)
     return terms

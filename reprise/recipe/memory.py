@@ -20,6 +20,7 @@ from reprise.recipe.setup import Setup
 __all__ = [
     "CONTEXT",
     "GIB",
+    "SERVER_BUFFERS",
     "Memory",
     "checkpoint_bytes",
     "host_bytes",
@@ -34,6 +35,9 @@ GIB = 2**30
 # TransformerEngine, 1.3 GiB with FSDP. Communication buffers of many ranks come on top, and what
 # the allocator keeps in reserve: neither is known.
 CONTEXT = 3 * GIB
+# What vLLM 0.23 holds beside weights, a batch's activations and the cache: 0.16 to 0.20 GiB on
+# seven sizes on an H200 (docs/gpu.md).
+SERVER_BUFFERS = int(0.18 * GIB)
 _BF16, _FP32 = 2, 4
 # float32 master weight and two moments of Adam.
 _ADAM = 3 * _FP32
@@ -287,8 +291,13 @@ def rollout_memory(setup: Setup, gpu_memory: float) -> tuple[Memory, int]:
     weights = rollout_weights(model, counts, setup.rollout_tp)
     tokens = setup.integer(f"{_ROLLOUT}.max_num_batched_tokens", 8192)
     work = moe_workspace(model, counts, tokens, setup.rollout_tp)
-    cache = max(0, budget - weights - work)
-    terms = {"weights": weights, "activations of a batch": work, "KV cache": cache}
+    cache = max(0, budget - weights - work - SERVER_BUFFERS)
+    terms = {
+        "weights": weights,
+        "activations of a batch": work,
+        "the server's buffers": SERVER_BUFFERS,
+        "KV cache": cache,
+    }
     if not setup.get(f"{_ACTOR}.megatron.param_offload", False) and setup.megatron:
         stages = _stages(setup, counts)
         terms["actor weights (not offloaded)"] = max(stage.total for stage in stages) * _BF16

@@ -590,7 +590,7 @@ def test_rollout_weights_and_the_card(
     assert (state, part in text) == (wanted, True), text
 
 
-@pytest.mark.parametrize(("card", "wanted"), [(75, "ok"), (70, "warning")])
+@pytest.mark.parametrize(("card", "wanted"), [(68, "ok"), (63, "warning")])
 def test_training_peak_and_the_card(hy3: Any, card: float, wanted: str) -> None:
     setup = Setup(hy3.composition.values, hy3.tree, hy3.model, Known(gpu_memory=card))
     assert verdict("memory-training", setup)[0] == wanted
