@@ -114,7 +114,7 @@ def _tree(name: str, tree: Tree, site: Site) -> Row:
 
 def _brings(name: str) -> str:
     """By name: which machine's trees a bare `make setup` brings depends on where it runs."""
-    return f"`reprise setup {name.removeprefix('tree.')}` brings it"
+    return f"`reprise setup {name}` brings it"
 
 
 def _submodules(row: Row, path: Path, tree: Tree) -> None:
