@@ -104,10 +104,12 @@ def test_ctrl_c_ends_the_builder_too(tmp_path, train):
     settings = ModelSettings(**{**_fields(SHORT), "steps": 5000})
     seen = threading.Event()
     builder = []
+    # Other tests of the session keep servers running.
+    before = set(_children(os.getpid()))
 
     def on_line(line):
         if not seen.is_set():
-            builder.extend(_children(os.getpid()))
+            builder.extend(set(_children(os.getpid())) - before)
             seen.set()
             raise KeyboardInterrupt
 
