@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,9 @@ class Measurement:
     def tail(self) -> float:
         """Seconds from the last step's record to the end of the run, the verdict left out."""
         return self.end - self.judging - self.last_step
+
+
+Arm = Callable[[Project, int, Path], Measurement]
 
 
 def measure(arm: str, command: list[str], environment: dict[str, str], find: Any) -> Measurement:
@@ -233,20 +237,21 @@ def summary(results: list[Measurement]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Alternate the two arms and write every measurement."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=40)
+def alternate(text: str, chain: Arm, pairs: int, steps: int) -> None:
+    """Measure `chain` and `by_hand` in turn; the command line may change the amounts."""
+    parser = argparse.ArgumentParser(description=text.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=pairs)
+    parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     project = find_project()
     scratch = Path(tempfile.mkdtemp(prefix="reprise-bench-"))
+    # by_hand changes the folder.
+    out = arguments.out.absolute() if arguments.out else None
     results: list[Measurement] = []
     for number in range(arguments.pairs):
         # A B, then B A: a machine that slows down meanwhile favours neither.
-        order = (chained, by_hand) if number % 2 == 0 else (by_hand, chained)
-        for arm in order:
+        for arm in (chain, by_hand) if number % 2 == 0 else (by_hand, chain):
             result = arm(project, arguments.steps, scratch)
             results.append(result)
             print(
@@ -256,10 +261,10 @@ def main() -> None:
             )
     shutil.rmtree(scratch, ignore_errors=True)
     report = {"steps": arguments.steps, "summary": summary(results)}
-    if arguments.out is not None:
-        dump_json(arguments.out, report | {"measurements": [asdict(item) for item in results]})
+    if out is not None:
+        dump_json(out, report | {"measurements": [asdict(item) for item in results]})
     print(json.dumps(report["summary"], indent=2))
 
 
 if __name__ == "__main__":
-    main()
+    alternate(__doc__ or "", chained, pairs=3, steps=40)
