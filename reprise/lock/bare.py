@@ -8,7 +8,8 @@ that was built elsewhere. scripts/gpu/unpart.py puts them into place, part by pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -21,7 +22,7 @@ from reprise.lock.model import Environment, Lock, Package, Tree
 from reprise.lock.requirements import read_pins
 from reprise.lock.site import build_site, pack_checkout, pack_folder
 
-__all__ = ["collect_bare"]
+__all__ = ["adding", "collect_bare", "has_commits"]
 
 UNPART = "scripts/gpu/unpart.py"
 OnStep = Callable[[str, int, int | None], None]
@@ -49,7 +50,7 @@ def collect_bare(
     for name in chosen:
         entry = lock.entry(name)
         short = name.partition(".")[2]
-        try:
+        with adding(name, report):
             match entry:
                 case Tree() if entry.path is not None:
                     on_step(f"{short}: packing", 0, None)
@@ -63,24 +64,36 @@ def collect_bare(
                     left_out.append(name)
                     report.note("bundle-note", name, "is not in the bundle")
                     continue
-        except OperatorError as error:
-            report.failed(name, error.where, error.message, error.fix)
-            continue
-        except GitError as error:
-            report.failed(name, name, error.last_line, "`make setup`, then repeat the command")
-            continue
-        entries.append(name)
-        report.passed(name)
+            entries.append(name)
+            report.passed(name)
     return files, entries, left_out
 
 
-def _project(root: Path, folder: Path, files: dict[str, Path], report: Report) -> None:
+@contextlib.contextmanager
+def adding(name: str, report: Report) -> Iterator[None]:
+    """What is wrong with the entry `name` while it is added goes into `report`."""
+    try:
+        yield
+    except OperatorError as error:
+        report.failed(name, error.where, error.message, error.fix)
+    except GitError as error:
+        report.failed(name, name, error.last_line, "`make setup`, then repeat the command")
+
+
+def has_commits(root: Path, report: Report) -> bool:
+    """Whether the project is a checkout; what of it a bundle does not carry is reported."""
     if not (root / ".git").exists():
         report.note("bundle-note", "project", "is no git checkout, so that it is not in the bundle")
-        return
+        return False
     if git("status", "--porcelain", "--untracked-files=no", cwd=root).strip():
         message = "has changes that are not committed: the bundle carries the last commit"
         report.warn("bundle-project", "project", message, "commit them and repeat the command")
+    return True
+
+
+def _project(root: Path, folder: Path, files: dict[str, Path], report: Report) -> None:
+    if not has_commits(root, report):
+        return
     head = git("rev-parse", "HEAD", cwd=root).strip()
     target = folder / f"project-{head}.tar.xz"
     if not target.exists():

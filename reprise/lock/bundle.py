@@ -11,7 +11,7 @@ from reprise.errors import OperatorError
 from reprise.files import sha256_file
 from reprise.findings import Report
 from reprise.lock.archive import hashed, plan, read_part, write_part
-from reprise.lock.bare import collect_bare
+from reprise.lock.bare import adding, collect_bare, has_commits
 from reprise.lock.bundle_wheels import (
     OnStep,
     Staging,
@@ -20,7 +20,7 @@ from reprise.lock.bundle_wheels import (
     add_package,
 )
 from reprise.lock.checkout import LOCKED_REF, Standing, inspect
-from reprise.lock.git import GitError, git
+from reprise.lock.git import git
 from reprise.lock.image_carry import archive_images
 from reprise.lock.manifest import Item, Manifest, Piece
 from reprise.lock.model import Data, Environment, Image, Machine, Package, Tree
@@ -98,7 +98,7 @@ def _collect(
     for name in chosen:
         entry = staging.lock.entry(name)
         short = name.partition(".")[2]
-        try:
+        with adding(name, report):
             match entry:
                 case Tree() if entry.path is not None:
                     _tree(staging, short, entry)
@@ -114,14 +114,8 @@ def _collect(
                     left_out.append(name)
                     report.note("bundle-note", name, "is not in the bundle")
                     continue
-        except OperatorError as error:
-            report.failed(name, error.where, error.message, error.fix)
-            continue
-        except GitError as error:
-            report.failed(name, name, error.last_line, "`make setup`, then repeat the command")
-            continue
-        entries.append(name)
-        report.passed(name)
+            entries.append(name)
+            report.passed(name)
     return entries, left_out
 
 
@@ -131,13 +125,9 @@ def _project(staging: Staging, report: Report) -> None:
     if script.is_file():
         staging.files["unbundle.sh"] = script
     staging.files["versions.lock"] = staging.root / "versions.lock"
-    if not (staging.root / ".git").exists():
-        report.note("bundle-note", "project", "is no git checkout, so that it is not in the bundle")
+    if not has_commits(staging.root, report):
         return
     target = staging.folder / "project.bundle"
-    if git("status", "--porcelain", "--untracked-files=no", cwd=staging.root).strip():
-        message = "has changes that are not committed: the bundle carries the last commit"
-        report.warn("bundle-project", "project", message, "commit them and repeat the command")
     # With its branch, so that a clone of the bundle stands on it.
     branch = git("rev-parse", "--abbrev-ref", "HEAD", cwd=staging.root).strip()
     refs = ["HEAD"] if branch == "HEAD" else ["HEAD", f"refs/heads/{branch}"]
