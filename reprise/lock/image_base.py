@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reprise.errors import CannotTell, OperatorError
-from reprise.lock.engine import held_with_label, inspect_image
+from reprise.files import sha256_text
+from reprise.lock.engine import inspect_image
 from reprise.lock.image_files import Kind
 from reprise.lock.model import Image, Lock
 
 __all__ = ["Base", "base_of"]
 
 DEBIAN = "reprise/debian:bookworm"
-_LABEL = "io.reprise.base=bookworm"
 SCRIPT = "scripts/image_base.sh"
 
 
@@ -35,9 +35,11 @@ def base_of(
     lock: Lock,
     named: str,
     on_step: Callable[[str], None] = lambda _: None,
+    apt_sources: str = "",
 ) -> Base:
     """The base for `kind`: `named`, else the lock's image, else (cpu) a Debian made on the spot.
 
+    `apt_sources` is where that Debian comes from: one made from elsewhere is not taken for it.
     Raises OperatorError for a base without digest, or with another one than the lock's.
     """
     entry = next((image for image in lock.image.values() if kind.machine in image.machines), None)
@@ -45,13 +47,16 @@ def base_of(
         return _locked(kind, entry, named)
     if named:
         return _named(engine, named)
-    if not (held := held_with_label(engine, _LABEL)):
+    # By its name: every image built on it would carry a label as well.
+    name = f"{DEBIAN}-{sha256_text(apt_sources)[:12]}" if apt_sources else DEBIAN
+    held = inspect_image(name, engine)
+    if held is None:
         on_step("a Debian base from packages")
-        _make(engine, root)
-        held = held_with_label(engine, _LABEL)
-    if not held:
-        raise CannotTell("image-base", DEBIAN, "was made and is not there", f"sh {SCRIPT}")
-    return _named(engine, held[0].tags[0])
+        _make(engine, root, name, apt_sources)
+        held = inspect_image(name, engine)
+    if held is None:
+        raise CannotTell("image-base", name, "was made and is not there", f"sh {SCRIPT} {name}")
+    return Base(name, held.id)
 
 
 def _locked(kind: Kind, entry: Image, named: str) -> Base:
@@ -79,9 +84,9 @@ def _named(engine: str, named: str) -> Base:
     return Base(named, held.id)
 
 
-def _make(engine: str, root: Path) -> None:
-    command = ["sh", str(root / SCRIPT), DEBIAN]
-    variables = {**os.environ, "REPRISE_ENGINE": engine}
+def _make(engine: str, root: Path, name: str, apt_sources: str) -> None:
+    command = ["sh", str(root / SCRIPT), name]
+    variables = {**os.environ, "REPRISE_ENGINE": engine, "APT_SOURCES": apt_sources}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no word"]

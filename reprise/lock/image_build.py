@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reprise.errors import OperatorError
@@ -39,7 +39,8 @@ class BuildOptions:
     """What the operator may choose.
 
     `base` is used instead of the lock's; `target` ends at that stage; `args` are further build
-    arguments (RUN_AS, APT_SOURCES); `again` builds without the engine's cache.
+    arguments (RUN_AS, APT_SOURCES, which is the variable's value where it is not named); `again`
+    builds without the engine's cache.
     """
 
     base: str = ""
@@ -60,7 +61,9 @@ def build_image(
     root, lock = lock_path.parent, read_lock(lock_path)
     engine = find_engine()
     report = Report("image build")
-    base = base_of(engine, root, kind, lock, options.base, on_step)
+    options = _with_apt_sources(options)
+    apt_sources = options.args.get("APT_SOURCES", "")
+    base = base_of(engine, root, kind, lock, options.base, on_step, apt_sources)
     sources = package_sources()
     for text in sources.notes:
         report.note("image-sources", kind.name, text)
@@ -90,6 +93,14 @@ def build_image(
     if built:
         report.data["seconds"] = round(time.monotonic() - began, 1)
     return report
+
+
+def _with_apt_sources(options: BuildOptions) -> BuildOptions:
+    """APT_SOURCES of the environment as a build argument, which `--arg` goes before."""
+    found = os.environ.get("APT_SOURCES", "")
+    if not found or "APT_SOURCES" in options.args:
+        return options
+    return replace(options, args={"APT_SOURCES": found, **options.args})
 
 
 def _arguments(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from reprise.lock.image_base import DEBIAN
 from tests.images.bed import ROOT, SBIN, Engine, sh
 
 pytestmark = [pytest.mark.containers, pytest.mark.rehearsal]
@@ -19,18 +20,30 @@ PYTHON = ROOT / ".venv-rehearsal" / "bin" / "python"
 
 
 def build(engine: Engine, debian: str, *words: str) -> str:
-    command = [str(ROOT / ".venv/bin/python"), "-m", "reprise", "image", "build", "cpu"]
-    command += ["--base", debian, "--json", *words]
+    return str(report_of(engine, "--base", debian, *words)["image"])
+
+
+def report_of(engine: Engine, *words: str) -> dict[str, object]:
+    command = [str(ROOT / ".venv/bin/python"), "-m", "reprise", "image", "build", "cpu", "--json"]
+    command += words
     env = {**os.environ, **engine.env}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return str(json.loads(done.stdout)["image"])
+    return dict(json.loads(done.stdout))
 
 
 @pytest.fixture(scope="module")
 def node(engine: Engine, debian: str) -> str:
     """The image's first stage: all of the host, without the environments."""
     return build(engine, debian, "--target", "node")
+
+
+def test_a_base_made_here_is_found_again(engine: Engine, debian: str, node: str) -> None:
+    # What is built on it is not taken for it, though it is newer and has all of its labels.
+    engine.docker("tag", debian, DEBIAN)
+    first, second = (report_of(engine, "--target", "node") for _ in range(2))
+    assert (first["base"], first["built"]) == (DEBIAN, True)
+    assert second == {**second, "image": first["image"], "id": first["id"], "built": False}
 
 
 def test_a_host_without_keys_says_what_to_mount(engine: Engine, node: str) -> None:
