@@ -93,6 +93,11 @@ plugins_current() { [ "$kind" != rehearsal ] || has_stamp plugins "$(plugin_stam
 
 if base_current && plugins_current; then exit 0; fi
 
+# A bundle for a machine without an index put the operator's packages beside the project.
+if [ "$kind" = operator ] && [ -f ../operator/reprise-site.json ]; then
+    exec scripts/gpu/operator_env.py
+fi
+
 # From here on something is installed.
 
 start=$(date +%s)

@@ -20,8 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reprise.errors import OperatorError
 from reprise.files import dump_json, write_text
 from reprise.pipeline_place import Place
+from reprise.project import Project
 from reprise.recipe.activations import moe_workspace
 from reprise.recipe.compose import compose
 from reprise.recipe.memory import SERVER_BUFFERS, rollout_weights, training_memory
@@ -105,10 +107,15 @@ def shape(size: Size) -> dict[str, Any]:
     }
 
 
-def config(engine: str) -> dict[str, Any]:
-    """The rehearsal's resolved config on a GPU with `engine`."""
-    tree = find_tree(ROOT, "verl", "0.9.0")
-    lines = [Line(text) for text in Place("gpu", engine).overrides()]
+def config(engine: str, locked: bool = False) -> dict[str, Any]:
+    """The rehearsal's resolved config on a GPU with `engine`.
+
+    `locked`: by the verl that runs there, or not at all: its workers refuse what another release's
+    files say. For a prediction any will do. Raises CannotTell.
+    """
+    place = Place("gpu", engine)
+    tree = place.tree("0.9.0", Project(ROOT)) if locked else find_tree(ROOT, "verl", "0.9.0")
+    lines = [Line(text) for text in place.overrides()]
     composed = compose("rehearsal/recipe", tree, lines, ROOT / "recipes")
     if composed.faults:
         sys.exit(str(composed.faults[0].message))
@@ -124,7 +131,7 @@ def inputs(out: Path) -> None:
     paths = [str(ROOT / path) for path in variables["PYTHONPATH"].split(":")]
     dump_json(out / "variables.json", variables | {"PYTHONPATH": ":".join(paths)})
     for engine in ENGINES:
-        write_text(out / f"config-{engine}.json", json.dumps(config(engine)))
+        write_text(out / f"config-{engine}.json", json.dumps(config(engine, locked=True)))
 
 
 def make(out: Path, tokenizer: Path, names: Sequence[str]) -> None:
@@ -200,9 +207,10 @@ def predict(name: str, engine: str, variant: str) -> dict[str, int]:
 
 
 def collect(out: Path) -> None:
-    """Put every result of `out` into measured.json."""
-    files = sorted(out.glob("*B-*.json"))
-    dump_json(MEASURED, {path.stem: json.loads(path.read_text()) for path in files})
+    """Put every result of `out` into measured.json, beside those of other visits."""
+    found = {path.stem: json.loads(path.read_text()) for path in out.glob("*B-*.json")}
+    known = json.loads(MEASURED.read_text()) if MEASURED.is_file() else {}
+    dump_json(MEASURED, dict(sorted({**known, **found}.items())))
 
 
 def rows(measurements: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -262,14 +270,17 @@ def main() -> None:
         return
     if options.out is None:
         parser.error("name a folder")
-    if options.what == "make":
-        if options.tokenizer is None:
-            parser.error("make needs a folder with a tokenizer")
-        make(options.out.absolute(), options.tokenizer, options.sizes or list(SIZES))
-    elif options.what == "inputs":
-        inputs(options.out.absolute())
-    else:
-        collect(options.out.absolute())
+    try:
+        if options.what == "make":
+            if options.tokenizer is None:
+                parser.error("make needs a folder with a tokenizer")
+            make(options.out.absolute(), options.tokenizer, options.sizes or list(SIZES))
+        elif options.what == "inputs":
+            inputs(options.out.absolute())
+        else:
+            collect(options.out.absolute())
+    except OperatorError as error:
+        sys.exit(f"error {error.where}: {error.message}\n    fix: {error.fix}")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,21 @@
 """Judge the runs of the card: each by its own engine's seeds, the other engine's, and the CPU's.
 
 python benchmarks/gpu/verdicts.py        writes benchmarks/gpu/verdicts.json, prints the table
+
+A run that is among the seeds of a reference is judged by the other seeds alone.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reprise.curves.judge import judge_run
-from reprise.curves.reference import load_reference
+from reprise.curves.reference import Reference, load_reference
 from reprise.files import dump_json
 from reprise.metrics import MetricTable, read_run
 
@@ -22,7 +26,6 @@ REFERENCES = {
     "gpu/megatron": RECIPE / "reference-gpu-megatron",
     "cpu/fsdp": RECIPE / "reference",
 }
-SEEDS = (101, 102, 103)
 
 
 def table(file: Path) -> MetricTable:
@@ -34,20 +37,38 @@ def table(file: Path) -> MetricTable:
         return read_run(folder)
 
 
+def without(reference: Reference, seed: int) -> Reference:
+    """The reference without its run of `seed`; the whole of it where there is none."""
+    kept = [i for i, other in enumerate(reference.seeds) if other != seed]
+    runs, seeds = zip(*((reference.runs[i], reference.seeds[i]) for i in kept), strict=True)
+    return replace(reference, runs=runs, seeds=seeds)
+
+
+def runs() -> Iterator[tuple[str, str, Path, int]]:
+    """Name, engine, metrics file and seed of every run: the references', and those beside them."""
+    for engine in ("fsdp", "megatron"):
+        folder = REFERENCES[f"gpu/{engine}"]
+        for file in sorted(folder.glob("seed-*.jsonl")):
+            seed = int(file.stem.removeprefix("seed-"))
+            yield f"{engine}-{seed}", engine, file, seed
+        for name in (f"{engine}-1", f"frozen-{engine}"):
+            file = HERE / f"runs/{name}.jsonl"
+            if file.is_file():
+                yield name, engine, file, 1
+
+
 def main() -> None:
     """Judge every run by every reference."""
-    runs: dict[str, tuple[Path, int]] = {}
-    for engine in ("fsdp", "megatron"):
-        folder = RECIPE / f"reference-gpu-{engine}"
-        runs |= {f"{engine}-{s}": (folder / f"seed-{s}.jsonl", s) for s in SEEDS}
-        runs[f"frozen-{engine}"] = (HERE / f"runs/frozen-{engine}.jsonl", 1)
     found: list[dict[str, Any]] = []
-    for name, (file, seed) in runs.items():
+    for name, engine, file, seed in runs():
         for other, folder in REFERENCES.items():
             reference = load_reference(folder)
+            if other == f"gpu/{engine}":
+                reference = without(reference, seed)
             rows = table(file)
             steps = min(int(rows.training_steps().max()), reference.steps)
-            judged = judge_run(rows, reference, steps, seed=seed)
+            # The other references' seeds of the same number are other samples.
+            judged = judge_run(rows, reference, steps)
             report = judged.report("verdicts")
             checks = {check.rule: check.state.value for check in report.checks}
             outcome = judged.outcome.value

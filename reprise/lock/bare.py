@@ -2,8 +2,9 @@
 
 Everything is a .tar.xz that says by its path where it belongs: `project.tar.xz` is the project,
 `trees/<name>.tar.xz` the packages of a source tree, `site/<name>-000.tar.xz` a part of an
-environment's site tree, `also/<path>` a file of the project's ignored folders, such as a model
-that was built elsewhere. scripts/gpu/unpart.py puts them into place, part by part.
+environment's site tree, `operator/…` the same of what `reprise` itself needs, `also/<path>` a file
+of the project's ignored folders, such as a model that was built elsewhere. scripts/gpu/unpart.py
+puts them into place, part by part.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def collect_bare(
                     files[f"trees/{entry.path}.tar.xz"] = _tree(root, folder, short, entry)
                 case Environment() if entry.trim is not None:
                     on_step(f"{short}: site tree", 0, None)
-                    files |= _site(root, folder, short, entry, entry.trim)
+                    files |= _site(root, folder, short, entry, entry.python)
+                    _operator(root, folder, lock, entry.python, files, on_step)
                 case Package() if _installed(root, lock, chosen, entry) or _brought(entry, files):
                     pass
                 case _:
@@ -136,11 +138,23 @@ def _tree(root: Path, folder: Path, name: str, tree: Tree) -> Path:
 
 
 def _site(
-    root: Path, folder: Path, name: str, environment: Environment, trim: str
+    root: Path, folder: Path, name: str, environment: Environment, python: str
 ) -> dict[str, Path]:
-    site = build_site(root / environment.requirements, root / trim, environment.python, folder)
+    trim = root / environment.trim if environment.trim is not None else None
+    site = build_site(root / environment.requirements, trim, python, folder)
     packed = pack_folder(site, folder, f"{name}-{site.name}")
     return {f"site/{path.name}": path for path in packed}
+
+
+def _operator(
+    root: Path, folder: Path, lock: Lock, python: str, files: dict[str, Path], on_step: OnStep
+) -> None:
+    """What `reprise` needs, for the machine's Python: its own packages beside the machine's."""
+    for name, environment in lock.environment.items():
+        if "operator" in environment.machines:
+            on_step(f"{name}: site tree", 0, None)
+            packed = _site(root, folder, name, environment, python)
+            files |= {f"operator/{path.name}": path for path in packed.values()}
 
 
 def _brought(package: Package, files: dict[str, Path]) -> bool:

@@ -48,8 +48,8 @@ def create(
 ) -> Report:
     """Write the bundle `target` (or its parts) for the named entries, or for all of `machine`.
 
-    The project itself is always in it, and the operator's environment but for `gpu`, where the
-    site tree has what `reprise` needs; `also` are further files below the project (gpu alone).
+    The project itself is always in it, and the operator's environment, for `gpu` as a site tree;
+    `also` are further files below the project (gpu alone).
     What is fetched or made on the way is kept beside the target until the bundle is complete, so
     that a repeated command takes up where it stopped; parts that are there already stay. `data`:
     `bundle` (its identity), `parts` (file, bytes, sha256), `entries`, `left_out`. Raises

@@ -18,9 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.markers import Marker
+
 from reprise.errors import OperatorError
-from reprise.files import dump_json, sha256_file, sha256_text, writing
+from reprise.files import dump_json, sha256_file, sha256_text, write_text, writing
 from reprise.lock.git import git
+from reprise.lock.requirements import read_pins
 from reprise.lock.resolve import find_pip
 
 __all__ = ["Trim", "build_site", "pack_checkout", "pack_files", "pack_folder", "read_trim"]
@@ -54,14 +57,15 @@ def read_trim(path: Path) -> tuple[Trim, ...]:
         raise OperatorError("site-trim", str(path), f"cannot be read: {error}", fix) from error
 
 
-def build_site(requirements: Path, trim: Path, python: str, folder: Path) -> Path:
+def build_site(requirements: Path, trim: Path | None, python: str, folder: Path) -> Path:
     """Install the pins of `requirements` for Python `python` (3.12) into a folder below `folder`.
 
     The folder is named after what decides its content and taken again when it is there. Wheels are
-    those of x86_64 Linux. Raises OperatorError when pip fails.
+    those of x86_64 Linux. Without `trim` nothing is left out. Raises OperatorError when pip fails.
     """
-    rules = read_trim(trim)
-    content = f"{python} {sha256_file(requirements)} {sha256_file(trim)}"
+    rules = read_trim(trim) if trim is not None else ()
+    trim_sha256 = sha256_file(trim) if trim is not None else ""
+    content = f"{python} {sha256_file(requirements)} {trim_sha256}"
     target = folder / f"site-{sha256_text(content)[:16]}"
     if (target / RECORD).is_file():
         return target
@@ -73,7 +77,7 @@ def build_site(requirements: Path, trim: Path, python: str, folder: Path) -> Pat
     record = {
         "python": python,
         "requirements_sha256": sha256_file(requirements),
-        "trim_sha256": sha256_file(trim),
+        "trim_sha256": trim_sha256,
         "bytes": sum(path.stat().st_size for path in half.rglob("*") if path.is_file()),
         "left_out_bytes": left_out,
     }
@@ -82,14 +86,38 @@ def build_site(requirements: Path, trim: Path, python: str, folder: Path) -> Pat
     return target
 
 
+def _pins_for(requirements: Path, python: str) -> str:
+    """The pins that hold for `python` on x86_64 Linux: pip asks the Python that runs it instead."""
+    machine = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "os_name": "posix",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": "x86_64",
+    }
+    lines: list[str] = []
+    for pin in read_pins(requirements):
+        if not pin.marker or Marker(pin.marker).evaluate(machine):
+            hashes = (f"--hash=sha256:{value}" for value in pin.sha256)
+            lines.append(" ".join((f"{pin.name}=={pin.version}", *hashes)))
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _install(requirements: Path, python: str, target: Path) -> None:
+    chosen = target.with_name(f"{target.name}.txt")
+    write_text(chosen, _pins_for(requirements, python))
     platforms = ["manylinux2014", "manylinux2010", "manylinux1"]
     platforms += [f"manylinux_2_{minor}" for minor in range(5, _GLIBC_MINOR + 1)]
     command = [*find_pip(), "install", "-q", "--no-deps", "--require-hashes", "--no-input"]
+    # `pip install` holds a package's Requires-Python against the Python that runs it.
+    command += ["--ignore-requires-python"]
     command += ["--no-compile", "--python-version", python, "--implementation", "cp"]
     command += ["--abi", "cp" + python.replace(".", ""), "--abi", "abi3", "--abi", "none"]
     command += [word for name in platforms for word in ("--platform", f"{name}_x86_64")]
-    command += ["--target", str(target.absolute()), "-r", str(requirements.absolute())]
+    command += ["--target", str(target.absolute()), "-r", str(chosen.absolute())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]

@@ -86,7 +86,7 @@ def make_venv(python: str, facts: dict, site: Path, venv: Path = VENV) -> None:
     major, minor, *_ = facts["python"].split(".")
     own = venv / "lib" / f"python{major}.{minor}" / "site-packages"
     lines = [str(site.resolve()), *facts["site"]]
-    (own / "reprise_gpu.pth").write_text("".join(f"{line}\n" for line in lines))
+    put(own / "reprise_gpu.pth", "".join(f"{line}\n" for line in lines))
     # TransformerEngine looks for CUDA's libraries in the folder of this very environment.
     for machine in facts["site"]:
         libraries, link = Path(machine) / "nvidia", own / "nvidia"
@@ -98,11 +98,18 @@ def make_venv(python: str, facts: dict, site: Path, venv: Path = VENV) -> None:
         (page / "static").mkdir(parents=True)
         (page / "index.html").touch()
     install_plugins(own)
-    starter = venv / "bin" / "ray"
-    starter.write_text(
-        f"#!{venv / 'bin' / 'python'}\nfrom ray.scripts.scripts import main\n\nmain()\n"
-    )
-    starter.chmod(0o755)
+    starter = f"#!{venv / 'bin' / 'python'}\nfrom ray.scripts.scripts import main\n\nmain()\n"
+    put(venv / "bin" / "ray", starter, 0o755)
+
+
+def put(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file whole, and only when it changes: a run may be reading it at this moment."""
+    if path.is_file() and path.read_text() == text:
+        return
+    half = path.with_name(f"{path.name}.half")
+    half.write_text(text)
+    half.chmod(mode)
+    half.replace(path)
 
 
 def install_plugins(own: Path) -> None:
@@ -170,6 +177,10 @@ def add_cublas_symbol(venv: Path) -> bool:
     lacks a function of grouped products on Blackwell. A library that answers "not supported" (15)
     is loaded before it in every process. Returns whether that was needed.
     """
+    library = venv / "lib" / "libreprise_cublaslt.so"
+    own = next(venv.glob("lib/python3*/site-packages"))
+    if library.is_file() and (own / "reprise_cublaslt.pth").is_file():
+        return True
     probe = (
         "import ctypes, torch\n"
         "try: lib = ctypes.CDLL('libcublasLt.so.13')\n"
@@ -181,14 +192,12 @@ def add_cublas_symbol(venv: Path) -> bool:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise Problem("there is no C compiler to build one small library with", "install gcc")
-    library = venv / "lib" / "libreprise_cublaslt.so"
     source = library.with_suffix(".c")
     source.write_text(f"int {SYMBOL}(void) {{ return 15; }}\n")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    own = next(venv.glob("lib/python3*/site-packages"))
     # A line of a .pth file that begins with `import` is run at the start of every process.
     line = f"import ctypes; ctypes.CDLL({str(library)!r}, mode=ctypes.RTLD_GLOBAL)\n"
-    (own / "reprise_cublaslt.pth").write_text(line)
+    put(own / "reprise_cublaslt.pth", line)
     return True
 
 
@@ -262,7 +271,7 @@ def main() -> int:
         if options.engine == "megatron":
             provided["cublaslt_symbol_added"] = add_cublas_symbol(VENV)
             provided["extension_seconds"] = round(build_extension(VENV), 1)
-        (VENV / "provided.json").write_text(json.dumps(provided, indent=2) + "\n")
+        put(VENV / "provided.json", json.dumps(provided, indent=2) + "\n")
     except Problem as problem:
         print(f"error: {problem}\n    fix: {problem.fix}", file=sys.stderr)
         return problem.code

@@ -5,8 +5,8 @@
 
 Parts may come one at a time and in any order, each removed before the next. Every part is checked
 whole before it counts, every file again when its last piece has come; then what it holds goes into
-INTO/project, INTO/project/third_party and INTO/site. Exit code 0: everything is in place; 2: parts
-are missing (it says which); 1: a part is damaged or of another bundle.
+INTO/project, INTO/project/third_party, INTO/site and INTO/operator. Exit code 0: everything is in
+place; 2: parts are missing (it says which); 1: a part is damaged or of another bundle.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def place(into: Path, path: str, file: Path) -> None:
     if path.startswith("trees/"):
         target = project / path[len("trees/") : -len(".tar.xz")]
     else:
-        target = into / "site" if path.startswith("site/") else project
+        # A site tree: the GPU environment's, or that of `reprise` itself.
+        kind = path.partition("/")[0]
+        target = into / kind if kind in ("site", "operator") else project
     target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(file, "r:xz") as tar:
         tar.extractall(target, filter="data")

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The commands of a visit to a card, for jobs.py: each stage is one list.
 
-    python3 scripts/gpu/visit.py STAGE OUT        writes OUT/jobs.json and runs it
-    python3 scripts/gpu/visit.py collect OUT      packs what came out into OUT/*.tar.xz
+    python3 scripts/gpu/visit.py STAGE OUT [NAME ...]  writes OUT/jobs.json and runs it
+    python3 scripts/gpu/visit.py collect OUT           packs what came out into OUT/*.tar.xz
 
 Stages: `seeds` (build TransformerEngine's extension, log-probability parity, three seeds of each
-engine), `claims` (frozen actors, the overlong penalty through both spellings of its keys, the other
-Megatron-LM) and `sizes` (peak memory; benchmarks/gpu/planner.py). Run in the project, in the GPU
-environment that env.py has made. docs/gpu.md says what was run.
+engine), `more` (seeds up to five, their references, and what `make` does with them), `claims`
+(frozen actors, the overlong penalty through both spellings of its keys, the other Megatron-LM) and
+`sizes` (peak memory, of the sizes NAME; benchmarks/gpu/planner.py). Run in the project, where
+`make env` and env.py have been. docs/gpu.md says what was run.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = str(ROOT / ".venv-gpu/bin/python")
+OPERATOR = str(ROOT / ".venv/bin/python")
 SEEDS = (101, 102, 103)
 ENGINES = ("fsdp", "megatron")
 # Small runs share a card: weights, vLLM's start-up and its cache of 1 GiB.
@@ -33,7 +36,7 @@ OTHER_MEGATRON = ROOT.parent / f"{ROOT.name}-0.18.0"
 
 def reproduce(name: str, engine: str, seed: int, *more: str, root: Path = ROOT) -> dict[str, Any]:
     """A rehearsal run. 1 and 2 are verdicts too: whether it came to its end is in its run.json."""
-    words = [PYTHON, "-m", "reprise", "reproduce", "rehearsal", "--platform", "gpu"]
+    words = [OPERATOR, "-m", "reprise", "reproduce", "rehearsal", "--platform", "gpu"]
     words += ["--engine", engine, "--seed", str(seed)]
     options = [word for word in more if word.startswith("--")]
     overrides = [word for word in more if not word.startswith("--")]
@@ -57,6 +60,13 @@ def alone(name: str, root: Path) -> list[str]:
         'mkdir -p "$own/tmp"; mount --rbind "$own/tmp" /tmp; cd "$cd_to"; exec "$@"'
     )
     return ["unshare", "-m", "sh", "-c", script, "sh", str(own), str(shared), str(root)]
+
+
+def by_make(name: str, after: tuple[str, ...], *variables: str) -> dict[str, Any]:
+    """`make reproduce` as one types it. Make ends with 2 whenever its command did not with 0."""
+    command = [*alone(name, ROOT), "make", "reproduce", *variables]
+    row = {"name": name, "command": command, "gib": RUN_GIB, "limit_s": 560, "good": [0, 2]}
+    return {**row, "after": after}
 
 
 def parity(out: Path, model: Path) -> list[dict[str, Any]]:
@@ -104,6 +114,26 @@ def seeds(out: Path) -> list[dict[str, Any]]:
     return [te, checks[0], *runs, *late, *checks[1:]]
 
 
+def more(_: Path) -> list[dict[str, Any]]:
+    """What is missing of five seeds an engine, then the references, then a new seed by each.
+
+    Run folders of seeds that another visit finished belong in runs/ before; they are used again.
+    """
+    made = [reproduce(f"megatron-{seed}", "megatron", seed) for seed in (101, 103, 105)]
+    words = ("MODEL=rehearsal", "PLATFORM=gpu", "ENGINE=megatron")
+    made.append(by_make("megatron-104", (), *words, "SEED=104"))
+    made += [reproduce(f"fsdp-{seed}", "fsdp", seed) for seed in (104, 105)]
+    for engine in ENGINES:
+        before = [row["name"] for row in made if row["name"].startswith(f"{engine}-")]
+        command = [OPERATOR, "-m", "reprise", "baseline", "rehearsal", "--platform", "gpu"]
+        command += ["--engine", engine, "--seeds", "5", "--replace"]
+        row = {"name": f"baseline-{engine}", "command": command, "gib": RUN_GIB, "limit_s": 560}
+        made.append({**row, "after": before})
+    made.append(by_make("make-megatron", ("baseline-megatron",), *words))
+    made.append(by_make("make-fsdp", ("baseline-fsdp",), "PLATFORM=gpu"))
+    return made
+
+
 def claims(_: Path) -> list[dict[str, Any]]:
     """What must fail, what must differ, and what may."""
     made = [
@@ -126,11 +156,14 @@ def claims(_: Path) -> list[dict[str, Any]]:
     return made
 
 
-def sizes(out: Path) -> list[dict[str, Any]]:
-    """The planner's sizes, as benchmarks/gpu/planner.py lists them."""
+def sizes(out: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The planner's sizes, as benchmarks/gpu/planner.py lists them; all, or those in `names`."""
     script = str(ROOT / "benchmarks/gpu/planner.py")
     model = str(next((ROOT / ".cache/models").glob("hy3-*")))
-    subprocess.run([PYTHON, script, "make", str(out), model], env=IN_PROJECT, check=True)
+    command = [OPERATOR, script, "make", str(out), model]
+    if names:
+        command += ["--sizes", *names]
+    subprocess.run(command, env=IN_PROJECT, check=True)
     made: list[dict[str, Any]] = json.loads((out / "jobs.json").read_text())
     variables = json.loads((out / "variables.json").read_text())
     for row in made:
@@ -142,7 +175,7 @@ def prepare(out: Path) -> None:
     """The variables of a job, and each engine's resolved config, for what runs without Ray."""
     out.mkdir(parents=True, exist_ok=True)
     script = str(ROOT / "benchmarks/gpu/planner.py")
-    subprocess.run([PYTHON, script, "inputs", str(out)], env=IN_PROJECT, check=True)
+    subprocess.run([OPERATOR, script, "inputs", str(out)], env=IN_PROJECT, check=True)
 
 
 def collect(out: Path) -> None:
@@ -165,8 +198,9 @@ def collect(out: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run a stage, or collect."""
-    stages = {"seeds": seeds, "claims": claims, "sizes": sizes}
-    if len(arguments) != 2 or arguments[0] not in {*stages, "collect"}:
+    stages = {"seeds": seeds, "more": more, "claims": claims, "sizes": sizes}
+    known = len(arguments) >= 2 and arguments[0] in {*stages, "collect"}
+    if not known or (len(arguments) > 2 and arguments[0] != "sizes"):
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(arguments[1]).absolute()
@@ -174,7 +208,7 @@ def main(arguments: list[str]) -> int:
         collect(out)
         return 0
     prepare(out)
-    jobs = stages[arguments[0]](out)
+    jobs = sizes(out, arguments[2:]) if arguments[0] == "sizes" else stages[arguments[0]](out)
     (out / "jobs.json").write_text(json.dumps(jobs, indent=1))
     script = str(ROOT / "scripts/gpu/jobs.py")
     command = [sys.executable, script, str(out / "jobs.json"), str(out)]

@@ -36,10 +36,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     upstream = Upstream(tmp_path)
     commit = upstream.commit(1)
     tree = run_git(upstream.work, "rev-parse", "HEAD^{tree}")
-    package = wheel(tmp_path / "wheels", "tinypack")
-    digest = hashlib.sha256(package.read_bytes()).hexdigest()
+    digests = {
+        name: hashlib.sha256(wheel(tmp_path / "wheels", name).read_bytes()).hexdigest()
+        for name in ("tinypack", "newer", "older")
+    }
+    digest = digests["tinypack"]
     (root / "requirements").mkdir()
     (root / "requirements/gpu.txt").write_text(f"tinypack==1.0 --hash=sha256:{digest}\n")
+    # Of these the machine's Python decides, not the one that makes the bundle.
+    (root / "requirements/operator.txt").write_text(
+        f"newer==1.0 ; python_full_version >= '3.12' --hash=sha256:{digests['newer']}\n"
+        f"older==1.0 ; python_full_version < '3.12' --hash=sha256:{digests['older']}\n"
+    )
     trim = '[[leave_out]]\npattern = "tinypack-*/RECORD"\nwhy = "nothing reads it"\n'
     (root / "requirements/trim.toml").write_text(trim)
     (root / "versions.lock").write_text(
@@ -61,6 +69,11 @@ requirements = "requirements/gpu.txt"
 python = "3.12"
 folder = ".venv-gpu"
 trim = "requirements/trim.toml"
+[environment.operator]
+machines = ["operator"]
+requirements = "requirements/operator.txt"
+python = "3.11"
+folder = ".venv"
 """
     )
     (root / ".gitignore").write_text("/third_party/\n/.cache/\n")
@@ -108,6 +121,7 @@ def check_placed(project: Path, into: Path) -> None:
     )
     assert done.stdout.strip() == "1"
     assert not list((into / "site").rglob("RECORD"))
+    assert {path.name for path in (into / "operator").glob("*.py")} == {"newer.py"}
 
 
 def test_parts_come_one_at_a_time_in_any_order_each_removed_before_the_next(

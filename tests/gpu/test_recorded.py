@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,7 @@ import pytest
 
 from reprise.curves.judge import judge_run
 from reprise.curves.reference import load_reference
+from reprise.errors import CannotTell
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "benchmarks/gpu"
@@ -43,6 +45,20 @@ def test_every_measured_peak_is_planned_within_a_tenth(planner: ModuleType) -> N
     assert {row["variant"] for row in rows} == {"plain", "recompute", "recompute+offload"}
     far = [(r["size"], r["engine"], r["variant"], r["off"]) for r in rows if abs(r["off"]) > 0.1]
     assert far == []
+
+
+def test_a_config_for_the_card_is_made_with_the_verl_that_runs_there(
+    planner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(ROOT / "versions.lock", tmp_path)
+    other = tmp_path / "third_party/verl/verl"
+    (other / "trainer/config").mkdir(parents=True)
+    (other / "trainer/config/ppo_trainer.yaml").touch()
+    (other / "version").mkdir()
+    (other / "version/version").write_text("0.9.0\n")
+    monkeypatch.setattr(planner, "ROOT", tmp_path)
+    with pytest.raises(CannotTell, match="expected verl 0.9.0.dev"):
+        planner.inputs(tmp_path / "out")
 
 
 def test_offload_does_not_lower_the_peak(planner: ModuleType) -> None:
