@@ -50,15 +50,18 @@ def test_every_measured_peak_is_planned_within_a_tenth(planner: ModuleType) -> N
 def test_a_config_for_the_card_is_made_with_the_verl_that_runs_there(
     planner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copy(ROOT / "versions.lock", tmp_path)
+    for name in ("versions.lock", "runtime_env.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     other = tmp_path / "third_party/verl/verl"
     (other / "trainer/config").mkdir(parents=True)
     (other / "trainer/config/ppo_trainer.yaml").touch()
     (other / "version").mkdir()
     (other / "version/version").write_text("0.9.0\n")
     monkeypatch.setattr(planner, "ROOT", tmp_path)
-    with pytest.raises(CannotTell, match="expected verl 0.9.0.dev"):
+    with pytest.raises(CannotTell, match="expected verl"):
         planner.inputs(tmp_path / "out")
+    assert not list((tmp_path / "out").glob("config-*.json"))
 
 
 def test_offload_does_not_lower_the_peak(planner: ModuleType) -> None:
