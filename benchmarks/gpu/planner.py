@@ -64,6 +64,8 @@ SIZES = {
     "3.5B": Size(1536, 24, 48, 65536, 4096),
     # Hy3's own layers and vocabulary, with the experts of one of eight ranks.
     "1.8B": Size(4096, 2, 24, 120832),
+    # Narrow and deep, with twice the tokens: activations outweigh the weights.
+    "1.2B": Size(768, 32, 48, 65536, 16384),
 }
 # Offloading these would fill the host's memory, which grows slowly on such machines.
 NO_OFFLOAD = {"2.9B", "5.4B", "6.7B"}
