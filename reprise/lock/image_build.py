@@ -26,10 +26,10 @@ __all__ = ["BuildOptions", "OnStep", "build_image"]
 OnStep = Callable[[str], None]
 """Called with what the build does now."""
 
-# BuildKit's plain output: "#9 [node 2/6] RUN ...".
-_STEP = re.compile(r"#\d+ \[([^\]]+)\] (.*)")
-# What our own build steps and pip say when they refuse; everything else is in the log.
-_ERROR = re.compile(r"^#\d+ [\d.]+ (?:error|ERROR): (.*)")
+# BuildKit's plain output: "#9 [node 2/6] RUN ..."; podman's: "[1/2] STEP 2/6: RUN ...".
+_STEP = re.compile(r"(?:#\d+ \[([^\]]+)\]|(?:\[\d+/\d+\] )?STEP (\d+/\d+):) (.*)")
+# What our own build steps, pip and apt say when they refuse; everything else is in the log.
+_ERROR = re.compile(r"^(?:#\d+ [\d.]+ )?(?:error|ERROR|E): (.*)")
 # The engine passes these on to every RUN and keeps them out of the image and its history.
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
 
@@ -127,7 +127,10 @@ def _command(
     engine: str, kind: Kind, name: str, arguments: Mapping[str, str], options: BuildOptions
 ) -> list[str]:
     command = [engine, "build", "--file", f"docker/{kind.name}/Dockerfile", "--tag", name]
-    if Path(engine).name != "podman":
+    if Path(engine).name == "podman":
+        # Its own format has no health checks.
+        command += ["--format", "docker"]
+    else:
         command += ["--progress", "plain"]
     if options.target:
         command += ["--target", options.target]
@@ -179,7 +182,7 @@ def _run(command: list[str], log: Path, kind: Kind, on_step: OnStep) -> None:
         for line in process.stdout:
             file.write(line)
             if found := _STEP.match(line):
-                on_step(f"{found[1]} {found[2][:60]}")
+                on_step(f"{found[1] or found[2]} {found[3][:60]}")
             if found := _ERROR.search(line):
                 said.append(found[1].strip())
             elif line.strip():
