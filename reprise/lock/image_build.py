@@ -15,6 +15,7 @@ from reprise.errors import OperatorError
 from reprise.files import sha256_text
 from reprise.findings import Report
 from reprise.lock.engine import find_engine, inspect_image
+from reprise.lock.git import without_credentials
 from reprise.lock.image_base import Base, base_of
 from reprise.lock.image_files import EPOCH, Kind, lay_context, revision_of
 from reprise.lock.image_sources import PackageSources, package_sources
@@ -58,10 +59,10 @@ def build_image(
     `base`, `built` and, when built, `seconds`. Raises OperatorError when it cannot be built,
     CannotTell when no engine answers.
     """
+    options = _with_apt_sources(options)
     root, lock = lock_path.parent, read_lock(lock_path)
     engine = find_engine()
     report = Report("image build")
-    options = _with_apt_sources(options)
     apt_sources = options.args.get("APT_SOURCES", "")
     base = base_of(engine, root, kind, lock, options.base, on_step, apt_sources)
     sources = package_sources()
@@ -96,11 +97,16 @@ def build_image(
 
 
 def _with_apt_sources(options: BuildOptions) -> BuildOptions:
-    """APT_SOURCES of the environment as a build argument, which `--arg` goes before."""
-    found = os.environ.get("APT_SOURCES", "")
-    if not found or "APT_SOURCES" in options.args:
-        return options
-    return replace(options, args={"APT_SOURCES": found, **options.args})
+    """APT_SOURCES of the environment as a build argument, which `--arg` goes before.
+
+    Raises OperatorError for a password in it: build arguments stand in an image's history.
+    """
+    sources = options.args.get("APT_SOURCES", os.environ.get("APT_SOURCES", ""))
+    if any(without_credentials(word) != word for word in sources.split()):
+        message = "has a password in an address, which would stand in the image's history"
+        fix = "name a mirror that asks for none"
+        raise OperatorError("image-arg", "APT_SOURCES", message, fix)
+    return replace(options, args={**options.args, "APT_SOURCES": sources}) if sources else options
 
 
 def _arguments(

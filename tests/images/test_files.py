@@ -14,6 +14,7 @@ from reprise.errors import OperatorError
 from reprise.findings import Report, Verdict
 from reprise.lock import read_lock
 from reprise.lock.image_base import base_of
+from reprise.lock.image_build import BuildOptions, build_image
 from reprise.lock.image_files import EPOCH, KINDS, lay_context, revision_of
 from reprise.lock.image_judge import judge_images, parse_held
 from reprise.lock.image_sources import CA, package_sources
@@ -144,6 +145,14 @@ def test_a_base_has_the_locked_digest(named: str, told: str | None) -> None:
         return
     base = base_of("no-engine", ROOT, KINDS["h20"], lock, named)
     assert (base.reference, base.digest) == (told, DIGEST)
+
+
+def test_no_password_in_the_sources_of_debian(tmp_path: Path) -> None:
+    (tmp_path / "versions.lock").write_text(LOCK)
+    args = {"APT_SOURCES": "https://a.example/d x main; https://me:secret@b.example/d x main"}
+    with pytest.raises(OperatorError, match="has a password") as told:
+        build_image(tmp_path / "versions.lock", KINDS["h20"], BuildOptions(args=args))
+    assert "secret" not in str(told.value)
 
 
 def held(identity: str, about: dict[str, object], *containers: str) -> str:
