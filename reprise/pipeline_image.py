@@ -28,6 +28,8 @@ __all__ = ["run_inside", "verify_images"]
 
 _SECONDS = 120.0
 _INSIDE = "/opt/reprise"
+# What docker run and podman run end with when it was not the command in the container that ended.
+_NOT_STARTED = (125, 126, 127)
 
 
 def verify_images(
@@ -78,7 +80,8 @@ def run_inside(project: Project, image: str, words: Sequence[str]) -> int:
 
     Run folders go to `container/` in the project's own run folder, under the same path inside as
     outside. One such container at a time: it takes a run whose process it cannot see for one that
-    was cut off, so it must see no other's. Raises CannotTell when there is one.
+    was cut off, so it must see no other's. Raises CannotTell when there is one, or when the engine
+    starts none.
     """
     engine = find_engine()
     runs, cache = project.runs / "container", project.cache / "container"
@@ -98,9 +101,13 @@ def run_inside(project: Project, image: str, words: Sequence[str]) -> int:
     # The interrupt key reaches the engine's client too, which hands it on; its end is waited for.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        return subprocess.run(command, check=False, preexec_fn=_default_interrupt).returncode
+        code = subprocess.run(command, check=False, preexec_fn=_default_interrupt).returncode
     finally:
         signal.signal(signal.SIGINT, before)
+    if code in _NOT_STARTED:
+        fix = "mend what it says above (for --init podman needs its package catatonit)"
+        raise CannotTell("image-run", engine, "started no container", fix)
+    return code
 
 
 def _default_interrupt() -> None:
@@ -109,7 +116,7 @@ def _default_interrupt() -> None:
 
 def _user(engine: str) -> list[str]:
     """Files that the run writes belong to who started it, also where the engine runs as root."""
-    if Path(engine).name == "podman":
+    if Path(engine).name == "podman" and os.getuid() != 0:
         return ["--userns", "keep-id"]
     command = [engine, "info", "--format", "{{json .SecurityOptions}}"]
     done = subprocess.run(command, capture_output=True, check=False, text=True)
