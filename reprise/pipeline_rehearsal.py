@@ -25,9 +25,10 @@ from reprise.recipe.compose import compose
 from reprise.recipe.overrides import Line
 from reprise.rehearsal.model import ModelSettings, TinyModel, ensure_model, locked_versions
 from reprise.run.alone import alone_on_this_machine
-from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
+from reprise.run.attempt import Attempt, Job, Outcome
 from reprise.run.display import RunDisplay
 from reprise.run.folder import FINISHED, RunFolder, recent_runs
+from reprise.run.following import Follower, run_attempt
 from reprise.run.jobs import Jobs
 from reprise.run.local_ray import (
     LocalRay,
@@ -205,14 +206,9 @@ class Rehearsal:
             )
             runtime_env = merge_runtime_env(self.project.root, files, environment)
             dump_json(folder.path / "runtime_env.json", runtime_env)
-            job = Job(
-                job_id=f"{folder.name}-1",
-                entrypoint=entrypoint,
-                runtime_env=runtime_env,
-                steps=int(folder.read()["steps"]),
-            )
-            with self.console.training(job.steps) as display:
-                return run_attempt(folder, 1, jobs, job, display.step, display.phase)
+            with self.console.training(int(folder.read()["steps"])) as display:
+                follower = Follower(display.step, display.phase)
+                return run_attempt(folder, 1, jobs, Job(entrypoint, runtime_env), follower)
 
     @contextlib.contextmanager
     def _ray(self, folder: RunFolder, python: Path) -> Iterator[LocalRay]:

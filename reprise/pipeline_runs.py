@@ -258,9 +258,9 @@ def _follow_log(contact: Contact, job: str, write: Callable[[str], None]) -> Non
     try:
         while not broken.is_set() and contact.jobs.state(job)[0] not in ENDED:
             time.sleep(1.0)
-        tail.close(0.0 if broken.is_set() else 10.0)
+        tail.close(rest=not broken.is_set())
     except BaseException:
-        tail.close(0.0)
+        tail.close(rest=False)
         raise
 
 

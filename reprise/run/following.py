@@ -1,4 +1,4 @@
-"""Stay with one attempt's job until it ends: its steps, its log, its silence."""
+"""Submit one attempt's job and stay with it until it ends: its steps, its log, its silence."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import orjson
 
 from reprise.errors import CannotTell
 from reprise.metrics import parse_console_line
-from reprise.run.attempt import Attempt, Outcome, read_steps
+from reprise.run.attempt import STALL_SECONDS, Attempt, Job, Outcome, read_steps
 from reprise.run.folder import RunFolder
 from reprise.run.jobs import ENDED, Jobs
 from reprise.run.progress import PhaseReader, ProgressWatch, StepLine
 
-__all__ = ["Follower", "StepsOfLog", "follow"]
+__all__ = ["Follower", "StepsOfLog", "follow", "run_attempt"]
 
 LOST_SECONDS = 90.0
 """A Jobs API that does not answer for this long is given up."""
 
 _POLL_SECONDS = 2.0
-_LOG_SECONDS = 10.0
+# After the last step: the job's end is near.
+_END_SECONDS = 0.25
 _OUTCOMES = {
     "SUCCEEDED": Outcome.SUCCEEDED,
     "FAILED": Outcome.FAILED,
@@ -68,10 +69,34 @@ class Follower:
 
     on_step: Callable[[StepLine], None]
     on_phase: Callable[[str], None]
-    stall_seconds: float
+    stall_seconds: float = STALL_SECONDS
     lost_seconds: float = LOST_SECONDS
     poll_seconds: float = _POLL_SECONDS
     on_poll: Callable[[], None] = lambda: None
+
+
+def run_attempt(
+    folder: RunFolder, number: int, jobs: Jobs, job: Job, follower: Follower
+) -> Attempt:
+    """Submit `job` as attempt `number` of `folder` and stay with it until it ends.
+
+    A job that stalls is stopped, and one that Ctrl-C interrupts, which is passed on. Raises
+    OperatorError when Ray refuses the job.
+    """
+    job_id = f"{folder.name}-{number}"
+    folder.event("submit", attempt=number, job=job_id)
+    jobs.submit(job_id, job.entrypoint, job.runtime_env, {"run": folder.name})
+    folder.event("submitted", attempt=number)
+    try:
+        attempt = follow(folder, number, jobs, follower)
+    except KeyboardInterrupt:
+        jobs.stop(job_id)
+        folder.event("interrupted", attempt=number)
+        raise
+    if attempt.outcome is Outcome.STALLED:
+        jobs.stop(job_id)
+    folder.event("ended", attempt=number, outcome=attempt.outcome.value, steps=attempt.steps)
+    return attempt
 
 
 def follow(folder: RunFolder, number: int, jobs: Jobs, follower: Follower) -> Attempt:
@@ -79,14 +104,13 @@ def follow(folder: RunFolder, number: int, jobs: Jobs, follower: Follower) -> At
 
     Nothing is stopped here, neither a stalled job nor one whose watcher is interrupted.
     """
-    job_id = f"{folder.name}-{number}"
     watch = ProgressWatch(follower.stall_seconds, time.monotonic())
     reader = PhaseReader()
-    metrics = folder.metrics_file(number)
+    facts = folder.read()
     with contextlib.ExitStack() as stack:
         steps = None
-        if not folder.read().get("visible", True):
-            steps = stack.enter_context(StepsOfLog(metrics).open())
+        if not facts.get("visible", True):
+            steps = stack.enter_context(StepsOfLog(folder.metrics_file(number)).open())
 
         def take_line(line: str) -> None:
             watch.line(line, time.monotonic())
@@ -97,22 +121,28 @@ def follow(folder: RunFolder, number: int, jobs: Jobs, follower: Follower) -> At
                 folder.event("phase", attempt=number, name=phase)
                 follower.on_phase(phase)
 
-        tail = jobs.tail(job_id, folder.log_file(number), take_line)
-        patience = 0.0
+        tail = jobs.tail(f"{folder.name}-{number}", folder.log_file(number), take_line)
+        rest = False
         try:
-            attempt = _until_ended(folder, number, jobs, follower, watch)
-            patience = _LOG_SECONDS
+            attempt = _until_ended(folder, number, jobs, follower, watch, facts.get("steps"))
+            rest = attempt.outcome is not Outcome.LOST
         finally:
-            tail.close(patience)
+            # Who interrupts does not wait for the rest of the log.
+            tail.close(rest)
     return attempt
 
 
 def _until_ended(
-    folder: RunFolder, number: int, jobs: Jobs, follower: Follower, watch: ProgressWatch
+    folder: RunFolder,
+    number: int,
+    jobs: Jobs,
+    follower: Follower,
+    watch: ProgressWatch,
+    last: int | None,
 ) -> Attempt:
-    metrics = folder.metrics_file(number)
     shown: int | None = None
     silent_since: float | None = None
+    looked = 0.0
     while True:
         now = time.monotonic()
         state, message, lost = "", "", ""
@@ -123,11 +153,11 @@ def _until_ended(
             silent_since = silent_since or now
             lost = error.message if now - silent_since > follower.lost_seconds else ""
         # Read after the state: when the job has ended, these are all the steps there will be.
-        found = read_steps(metrics)
+        found = read_steps(folder.metrics_file(number))
         watch.records(len(found), now)
         for step in found:
             if shown is None or step.step > shown:
-                if shown is None:
+                if not shown:
                     folder.event("first step" if step.step else "first validation", attempt=number)
                 shown = step.step
                 follower.on_step(step)
@@ -139,5 +169,8 @@ def _until_ended(
         if watch.stalled(now):
             text = f"no step and no new kind of log line for {watch.limit:.0f} s"
             return Attempt(number, Outcome.STALLED, reached, text)
-        follower.on_poll()
-        time.sleep(follower.poll_seconds)
+        if now - looked >= follower.poll_seconds:
+            looked = now
+            follower.on_poll()
+        over = last is not None and reached >= last
+        time.sleep(min(follower.poll_seconds, _END_SECONDS) if over else follower.poll_seconds)

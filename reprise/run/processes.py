@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import psutil
@@ -51,7 +51,7 @@ def alive(pid: int, created: float) -> bool:
         return False
 
 
-def stop_all(run_id: str, grace: float = 10.0, first: Iterable[psutil.Process] = ()) -> list[int]:
+def stop_all(run_id: str, grace: float = 10.0, first: Sequence[psutil.Process] = ()) -> list[int]:
     """Kill every process marked with `run_id`; `first` (Ray's own launcher) before all others.
 
     Nothing is asked politely: a run's private Ray keeps nothing that outlives it, its job has
@@ -61,13 +61,27 @@ def stop_all(run_id: str, grace: float = 10.0, first: Iterable[psutil.Process] =
     # Taken before any parent is gone: an orphan whose title hides its mark cannot be found later.
     known = marked(run_id)
     _signal(first, signal.SIGKILL)
-    psutil.wait_procs(list(first), timeout=grace)
+    _await_end(first, grace)
     deadline = time.monotonic() + grace
     # Ray restarts nothing once its launcher is gone, but workers may still be forking.
     while (remaining := _still(known, run_id)) and time.monotonic() < deadline:
         _signal(remaining, signal.SIGKILL)
-        psutil.wait_procs(remaining, timeout=2.0)
+        _await_end(remaining, 2.0)
+    for process in [*first, *known]:
+        # Takes note of the end of our own children; of others it is their parents' to do.
+        with contextlib.suppress(psutil.Error):
+            process.wait(0)
     return [process.pid for process in remaining]
+
+
+def _await_end(processes: Sequence[psutil.Process], seconds: float) -> None:
+    """Wait until none of them runs, at most `seconds`.
+
+    psutil's own wait also waits for the parent to take note of the end, which is not ours to hurry.
+    """
+    deadline = time.monotonic() + seconds
+    while any(_runs(process) for process in processes) and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 def _still(known: Iterable[psutil.Process], run_id: str) -> list[psutil.Process]:

@@ -7,8 +7,9 @@ import pytest
 
 from reprise.errors import OperatorError
 from reprise.project import find_project
-from reprise.run.attempt import Attempt, Job, Outcome, run_attempt
+from reprise.run.attempt import Attempt, Job, Outcome
 from reprise.run.folder import RunFolder
+from reprise.run.following import Follower, run_attempt
 from reprise.run.jobs import Jobs
 from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.run.processes import marked
@@ -21,7 +22,7 @@ RECORD = '{"step":%d,"data":{"critic/rewards/mean":0.5,"timing_s/step":1.0}}'
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return RunFolder.create(tmp_path_factory.mktemp("runs"), "trial", {})
+    return RunFolder.create(tmp_path_factory.mktemp("runs"), "trial", {"steps": 2})
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +43,11 @@ def run(
     package.mkdir(exist_ok=True)
     (package / "hello.txt").write_text("hello from the package\n")
     variables = {"METRICS": str(folder.metrics_file(number))}
-    job = Job(f"job-{number}", command, {"working_dir": str(package), "env_vars": variables}, 2)
+    job = Job(command, {"working_dir": str(package), "env_vars": variables})
     steps: list[StepLine] = []
     jobs = Jobs(ray.address, ray.token_file.read_text())
-    attempt = run_attempt(folder, number, jobs, job, steps.append, print, stall)
+    follower = Follower(steps.append, print, stall)
+    attempt = run_attempt(folder, number, jobs, job, follower)
     return attempt, steps, folder.log_file(number).read_text().splitlines()
 
 
@@ -68,6 +70,25 @@ def test_a_job_that_fails_says_so(folder: RunFolder, ray: LocalRay) -> None:
     attempt, _, lines = run(folder, ray, 3, "echo about to fail; exit 3")
     assert attempt.outcome is Outcome.FAILED
     assert "about to fail" in lines
+
+
+def test_the_log_is_whole_as_soon_as_the_job_has_ended(folder: RunFolder, ray: LocalRay) -> None:
+    # More than one chunk of Ray's stream, letters of several bytes, no newline at the end.
+    words = (
+        'for i in $(seq 3000); do echo "zeile $i: \u00e4\u00f6\u6b65"; done; sleep 2; printf ende'
+    )
+    _, _, lines = run(folder, ray, 4, words)
+    # Before them stand Ray's own lines.
+    assert lines[-3001:] == [*(f"zeile {number}: äö步" for number in range(1, 3001)), "ende"]
+    text = folder.log_file(4).read_text()
+
+    heard: list[str] = []
+    part = folder.path / "part.log"
+    part.write_text(text[:100])
+    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs.tail(f"{folder.name}-4", part, heard.append).close(rest=True)
+    assert part.read_text() == text
+    assert heard == lines
 
 
 def test_the_token_guards_the_api_and_is_the_owners_alone(ray: LocalRay) -> None:
