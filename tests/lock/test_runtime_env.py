@@ -93,6 +93,7 @@ def test_a_package_that_is_too_big_names_its_largest_folders(tmp_path: Path) -> 
     positions = [finding.message.index(text) for text in order]
     assert positions == sorted(positions)
     assert "/DAPO-Math-17k, /third_party/Megatron-Bridge/.git" in finding.fix
+    assert "/small" not in finding.fix, "without the two it is below half"
     assert "absolute path that every node shares" in finding.fix
     half = read_runtime_env(env_file(root, [".git", "/DAPO-Math-17k"], ""))
     (root / "small/more").write_bytes(b"")
