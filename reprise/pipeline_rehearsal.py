@@ -197,7 +197,10 @@ class Rehearsal:
         environment = self._environment(folder, model, data)
         entrypoint = self.entrypoint(python, self._overrides())
         write_text(folder.path / "command.txt", entrypoint + "\n")
-        with alone_on_this_machine(self.console.line), self._ray(folder, python) as ray:
+        with (
+            alone_on_this_machine(self.console.line) as handle,
+            self._ray(folder, python, handle) as ray,
+        ):
             folder.update(state="running")
             jobs = Jobs(ray.address, ray.token_file.read_text())
             files = (
@@ -211,13 +214,14 @@ class Rehearsal:
                 return run_attempt(folder, 1, jobs, Job(entrypoint, runtime_env), follower)
 
     @contextlib.contextmanager
-    def _ray(self, folder: RunFolder, python: Path) -> Iterator[LocalRay]:
+    def _ray(self, folder: RunFolder, python: Path, handle: int) -> Iterator[LocalRay]:
         with self.console.phase("private Ray"):
             temp_dir = new_temp_dir()
             # Known before anything runs, so that a kill at any moment leaves a trace.
             folder.update(ray_temp_dir=str(temp_dir))
             log = folder.path / "logs" / "ray.log"
-            ray = start_local_ray(python, folder.name, self.options.ranks, temp_dir, log)
+            slots = self.options.ranks
+            ray = start_local_ray(python, folder.name, slots, temp_dir, log, [handle])
         folder.update(ray_address=ray.address)
         folder.event("ray ready")
         try:

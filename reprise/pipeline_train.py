@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from reprise.pipeline_train_place import (
     address_of,
     place_facts,
 )
+from reprise.pipeline_train_resume import may_resume, unchanged
 from reprise.pipeline_train_session import (
     Session,
     check_secrets,
@@ -37,7 +37,6 @@ from reprise.project import Project
 from reprise.recipe.card import card_of
 from reprise.run.display import RunDisplay
 from reprise.run.folder import RunFolder
-from reprise.run.processes import alive
 from reprise.run.resume import Resume
 
 __all__ = ["TrainOptions", "resume_run", "train"]
@@ -90,7 +89,7 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
     OperatorError when it is finished, or another command supervises it.
     """
     facts = folder.read()
-    _may_resume(folder, facts)
+    may_resume(folder, facts)
     console = RunDisplay(options.quiet)
     options = replace(
         options,
@@ -115,7 +114,7 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
     if all(item["ended"] is not None for item in facts.get("attempts") or []):
         # Another attempt will be submitted: it is looked at like a first one.
         report = preflight(project, task, where, task.package())
-        _unchanged(report, project, folder, task)
+        unchanged(report, project, folder, task)
         ask_doctor(project, options, place, selection, python, report)
         known = {item.rule for item in report.checks}
         before = [rule for rule in facts.get("forced") or [] if rule in known]
@@ -134,60 +133,6 @@ def _with_warnings(before: Report, ended: Report) -> Report:
     ended.findings = [*told, *ended.findings]
     ended.data |= before.data
     return ended
-
-
-def _unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -> None:
-    """A later attempt with another recipe or lock would continue another run's curve."""
-    rule = "train-changed"
-    storage = str(folder.read()["storage"])
-    pairs = (
-        ("config.yaml", task.config(folder.name, storage), "the recipe, as composed now,"),
-        ("versions.lock", project.lock.read_text(encoding="utf-8"), "the project's lock"),
-    )
-    for name, now, what in pairs:
-        path = folder.path / name
-        try:
-            then = path.read_text(encoding="utf-8")
-        except OSError as error:
-            report.unknown(rule, str(path), f"cannot be read: {error.strerror}", "look at the run")
-            continue
-        if then == now:
-            continue
-        lines = zip(then.splitlines(), now.splitlines(), strict=False)
-        first = next((number for number, (a, b) in enumerate(lines, 1) if a != b), 0)
-        report.failed(
-            rule,
-            f"{path}:{first}" if first else str(path),
-            f"{what} is not what the run was started with",
-            f"restore it (git checkout), start a new run, or: --force {rule}",
-        )
-    report.settle(rule)
-
-
-def _may_resume(folder: RunFolder, facts: dict[str, Any]) -> None:
-    if facts.get("state") == "finished":
-        raise OperatorError(
-            "train-resume",
-            folder.name,
-            "the run is finished: there is nothing to take up",
-            f"judge it: make reproduce MODEL={facts['model']} RUN={folder.path}",
-        )
-    if "place" not in facts:
-        raise OperatorError(
-            "train-resume",
-            folder.name,
-            "the run was not started by `reprise train`",
-            f"start one: reprise train {facts.get('model')}",
-        )
-    watcher = facts.get("watcher")
-    here = watcher and watcher.get("host") == socket.gethostname()
-    if watcher and here and alive(int(watcher["pid"]), float(watcher["created"])):
-        raise OperatorError(
-            "train-resume",
-            folder.name,
-            f"process {watcher['pid']} on this machine supervises it already",
-            f"only look at it: reprise status {folder.name}",
-        )
 
 
 def _selection(project: Project, options: TrainOptions) -> tuple[Selection | None, Report]:
@@ -264,6 +209,7 @@ def _new_folder(
         "forced": list(options.force),
         "save_freq": task.save_freq,
         "world_size": task.world,
+        "rows": task.loaded.known.rows,
         "address": None,
         "token_file": None,
         "hostfile": None,

@@ -20,6 +20,7 @@ from reprise.findings import Report
 from reprise.pipeline_cluster import Selection
 from reprise.pipeline_cluster_up import UpOptions, cluster_up
 from reprise.project import Project
+from reprise.run.alone import alone_on_this_machine
 from reprise.run.folder import RunFolder
 from reprise.run.jobs import Jobs, open_jobs, read_token
 from reprise.run.local_ray import new_temp_dir, remove_leftovers, start_local_ray
@@ -68,6 +69,8 @@ class Place(Protocol):
 class Private:
     """A Ray of the run's own on this machine. Every attempt gets a fresh one: a killed process
     leaves children behind that only the end of their whole Ray is sure to find.
+
+    It holds the machine while it lives, with this command or without it.
     """
 
     python: Path
@@ -82,7 +85,9 @@ class Private:
         # Known before anything runs, so that a kill at any moment leaves a trace.
         folder.update(ray={"temp_dir": str(temp_dir)})
         log = folder.path / "logs" / "ray.log"
-        ray = start_local_ray(self.python, folder.name, need.gpus * need.nodes, temp_dir, log)
+        slots = need.gpus * need.nodes
+        with alone_on_this_machine(self.say) as handle:
+            ray = start_local_ray(self.python, folder.name, slots, temp_dir, log, [handle])
         folder.update(
             address=ray.address,
             token_file=str(ray.token_file),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from reprise.pipeline_runs import settings_of
 from reprise.pipeline_train_checks import need_of
 from reprise.pipeline_train_job import SECRETS, Task, TrainOptions
 from reprise.pipeline_train_place import Place
-from reprise.run.alone import alone_on_this_machine
 from reprise.run.attempt import Attempt
 from reprise.run.display import RunDisplay
 from reprise.run.folder import RunFolder
@@ -147,11 +145,8 @@ def run_session(session: Session) -> Report:
         "host": socket.gethostname(),
     }
     folder.update(watcher=watcher)
-    # Two private Rays would share a socket of verl's; who detaches lets go of the machine.
-    alone = alone_on_this_machine(session.say) if session.alone else contextlib.nullcontext()
     try:
-        with alone:
-            ended = supervise(folder, session, Policy(attempts=options.attempts))
+        ended = supervise(folder, session, Policy(attempts=options.attempts))
     except KeyboardInterrupt:
         if any(item["ended"] is None for item in folder.attempts()):
             return _detached(folder)

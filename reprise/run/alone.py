@@ -8,6 +8,10 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
+
+from reprise.run.processes import MARK
+
 __all__ = ["LOCK", "alone_on_this_machine"]
 
 LOCK = Path("/tmp/reprise-alone.lock")  # noqa: S108
@@ -15,8 +19,11 @@ LOCK = Path("/tmp/reprise-alone.lock")  # noqa: S108
 
 
 @contextlib.contextmanager
-def alone_on_this_machine(say: Callable[[str], None], lock: Path = LOCK) -> Iterator[None]:
+def alone_on_this_machine(say: Callable[[str], None], lock: Path = LOCK) -> Iterator[int]:
     """Wait until no other run holds the machine, hold it, and let go at the end or at any death.
+
+    Yields a file handle: a process that inherits it holds the machine until its own end, so that
+    a Ray which outlives its command still keeps others away.
 
     verl sends weights through a socket that is named /tmp/rl-colocate-zmq-<Ray's job number>-…;
     every private Ray begins to count at 1, so that two runs side by side would hang or get each
@@ -31,8 +38,25 @@ def alone_on_this_machine(say: Callable[[str], None], lock: Path = LOCK) -> Iter
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another run trains on this machine: waiting for its end (one socket for both)")
+            say(
+                f"another run trains on this machine{_holder(lock)}: waiting for its end "
+                "(one socket for both)"
+            )
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        yield handle
     finally:
         os.close(handle)
+
+
+def _holder(lock: Path) -> str:
+    """Which run has the lock open, as far as this user may see; empty when it is not seen."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError, psutil.Error):
+            folder = Path(f"/proc/{process.pid}/fd")
+            if process.pid == os.getpid() or not any(
+                str(handle.readlink()) == str(lock) for handle in folder.iterdir()
+            ):
+                continue
+            run = process.environ().get(MARK)
+            return f" ({run}, to end it: reprise stop {run})" if run else f" ({process.pid})"
+    return ""

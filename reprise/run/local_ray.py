@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,10 +64,18 @@ def new_temp_dir() -> Path:
     return Path(tempfile.mkdtemp(prefix=_SESSION_FOLDER, dir=_short_root()))
 
 
-def start_local_ray(python: Path, run_id: str, slots: int, temp_dir: Path, log: Path) -> LocalRay:
+def start_local_ray(
+    python: Path,
+    run_id: str,
+    slots: int,
+    temp_dir: Path,
+    log: Path,
+    holds: Sequence[int] = (),
+) -> LocalRay:
     """Start Ray with the interpreter `python`, offering `slots` logical GPUs, and wait for it.
 
-    `temp_dir` is a folder of `new_temp_dir`. Ray's own messages go to the file `log`.
+    `temp_dir` is a folder of `new_temp_dir`. Ray's own messages go to the file `log`. `holds` are
+    file handles that Ray's launcher keeps open as long as it lives.
     Raises OperatorError when Ray ends during its start, CannotTell when it does not answer.
     """
     token_file = temp_dir / "token"
@@ -107,6 +116,7 @@ def start_local_ray(python: Path, run_id: str, slots: int, temp_dir: Path, log: 
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=temp_dir,
+            pass_fds=holds,
         )
     ray = LocalRay(
         run_id=run_id,

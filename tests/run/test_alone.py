@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from reprise.run.alone import alone_on_this_machine
+from reprise.run.processes import MARK
 
 HOLD = """
 import sys, time
@@ -60,3 +62,17 @@ def test_the_next_run_needs_no_new_file(tmp_path: Path) -> None:
     for _ in range(2):
         with alone_on_this_machine(print, tmp_path / "lock"):
             assert (tmp_path / "lock").stat().st_size == 0
+
+
+def test_a_ray_that_outlives_its_command_keeps_others_away(tmp_path: Path) -> None:
+    """The launcher inherits the handle; its run is named to who waits."""
+    lock = tmp_path / "lock"
+    with alone_on_this_machine(print, lock) as handle:
+        ray = subprocess.Popen(
+            ["sleep", "2"], pass_fds=[handle], env={**os.environ, MARK: "20260101T000000Z-abcdef"}
+        )
+    said: list[str] = []
+    with alone_on_this_machine(said.append, lock):
+        assert ray.wait(5) == 0
+    assert len(said) == 1
+    assert "reprise stop 20260101T000000Z-abcdef" in said[0]

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from reprise.run.folder import recent_runs
@@ -143,3 +144,22 @@ def test_a_finished_run_is_not_taken_up(tmp_path: Path) -> None:
     assert code == 1 and "finished" in of(report, "train-resume")[0]["message"]
     code, report, _ = Command(tmp_path, ["--resume", run.name, "--seed", "3"]).run()
     assert code == 1 and of(report, "train-resume")[0]["where"] == "--seed"
+
+
+def test_another_data_set_is_not_gone_on_with(tmp_path: Path) -> None:
+    (toy,) = sorted((ROOT / ".cache" / "toy-data").rglob("train.parquet"))[:1]
+    table = pq.read_table(toy)
+    data = tmp_path / "train.parquet"
+    pq.write_table(table, data)
+    runs = tmp_path / "runs"
+    code, report, err = dry(runs, "--", f"data.train_files={data}")
+    assert code == 0, (report, err)
+    (run,) = recent_runs(runs, MODEL)
+    assert run.read()["rows"] == table.num_rows
+    pq.write_table(table.slice(0, table.num_rows - 8), data)
+    code, report, _ = Command(runs, ["--resume", run.name]).run()
+    assert code == 1
+    (finding,) = of(report, "train-changed")
+    assert finding["where"] == str(data)
+    assert f"has {table.num_rows - 8} rows, and had {table.num_rows}" in finding["message"]
+    assert run.read()["attempts"] == []
