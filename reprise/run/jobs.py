@@ -175,7 +175,9 @@ class LogTail:
 
     def _run(self) -> None:
         try:
-            self._loop.run_until_complete(self._copy())
+            # A disk that is full or gone is the watch's to tell; the job keeps its own log.
+            with contextlib.suppress(OSError):
+                self._loop.run_until_complete(self._copy())
         finally:
             self._loop.close()
 
