@@ -89,7 +89,8 @@ def run_inside(project: Project, image: str, words: Sequence[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     name = f"reprise-run-{sha256_text(str(runs))[:12]}"
     command = [engine, "run", "--rm", "--init", "--name", name, "--label", "io.reprise.run=1"]
-    command += ["--shm-size", "2g", *_user(engine)]
+    # A health check is for hosts; podman runs it by systemd, which need not be there.
+    command += ["--shm-size", "2g", "--no-healthcheck", *_user(engine)]
     command += ["-v", f"{runs}:{runs}", "-v", f"{cache}:{_INSIDE}/.cache"]
     command += ["-e", f"RUNS_DIR={runs}", "-e", "HOME=/tmp", "-e", "USER=reprise"]
     if sys.stdout.isatty() and sys.stdin.isatty():

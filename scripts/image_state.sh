@@ -5,13 +5,17 @@
 set -u
 : "${I_ENGINE:?}" "${I_IMAGE:?}"
 id=$("$I_ENGINE" image inspect --format '{{.Id}}' "$I_IMAGE" 2>&1)
+# podman writes no sha256: before its ids.
 case $id in
-    sha256:*) printf '= id %s\n' "$id" ;;
-    *[Nn]o\ such*) exit 0 ;;
-    *) printf '%s\n' "$id" >&2; exit 1 ;;
+    sha256:*) ;;
+    *[Nn]o\ such* | *not\ known*) exit 0 ;;
+    '' | *[!0-9a-f]*) printf '%s\n' "$id" >&2; exit 1 ;;
+    *) id=sha256:$id ;;
 esac
+printf '= id %s\n' "$id"
 printf '= provenance %s\n' "$("$I_ENGINE" run --rm --network none --label io.reprise.verify=1 \
     --entrypoint cat "$I_IMAGE" /etc/reprise/provenance.json 2>/dev/null | tr -d '\n')"
 "$I_ENGINE" ps --quiet --filter label=reprise.cluster | while read -r one; do
-    printf '= container %s\n' "$("$I_ENGINE" inspect --format '{{.Name}} {{.Image}}' "$one")"
+    printf '= container %s\n' "$("$I_ENGINE" inspect --format '{{.Name}} {{.Image}}' "$one" |
+        sed 's/ \([0-9a-f]*\)$/ sha256:\1/')"
 done
