@@ -135,9 +135,8 @@ class Index:
             ]
             body = "\n".join(links).encode()
         request.send_response(200)
-        request.send_header(
-            "Content-Type", "text/html" if name not in self.wheels else "application/zip"
-        )
+        kind = "application/octet-stream" if name in self.wheels else "text/html"
+        request.send_header("Content-Type", kind)
         request.send_header("Content-Length", str(len(body)))
         request.end_headers()
         request.wfile.write(body)

@@ -85,22 +85,22 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def git_daemon(base: Path) -> Iterator[str]:
+def git_daemon(base: Path, address: str = "127.0.0.1") -> Iterator[str]:
     port = free_port()
     command = ["git", "daemon", "--export-all", f"--base-path={base}", "--reuseaddr"]
-    command += ["--listen=127.0.0.1", f"--port={port}", str(base)]
+    command += [f"--listen={address}", f"--port={port}", str(base)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait_for(port)
-        yield f"git://127.0.0.1:{port}/"
+        _wait_for(port, address)
+        yield f"git://{address}:{port}/"
     finally:
         process.terminate()
         process.wait()
 
 
-def _wait_for(port: int) -> None:
+def _wait_for(port: int, address: str) -> None:
     for _ in range(200):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        with contextlib.suppress(OSError), socket.create_connection((address, port), 1):
             return
         time.sleep(0.02)
     raise AssertionError(f"nothing listens on {port}")

@@ -3,14 +3,9 @@
 # FOLDER has vllm.txt (the archive and its hash), 44483.diff, 45589.diff and SHA256SUMS of the two.
 set -eu
 source=$1
-for name in 44483.diff 45589.diff SHA256SUMS; do
-    if [ ! -f "$source/$name" ]; then
-        printf 'error: expected %s in docker/h20/source, found no such file\n' "$name" >&2
-        printf '    fix: bring the pull request as it stood (docs/images.md)\n' >&2
-        exit 1
-    fi
-done
-(cd "$source" && sha256sum --check --strict SHA256SUMS)
+sh "$source/ready.sh" "$source"
+# shellcheck source=docker/h20/source/git/env.sh
+. "$source/git/env.sh"
 work=$(mktemp -d)
 python3 -m pip download --no-deps --no-binary vllm --no-build-isolation --require-hashes \
     -r "$source/vllm.txt" -d "$work"

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Check out one commit of a repository: sh fetch.sh OWNER/NAME COMMIT FOLDER
-# GIT is the address of the host (https://…, or file:///… of a folder of mirrors).
+# GIT is the address of the host (https://…, or git://… of a site's mirrors).
 set -eu
-: "${GIT:?name the host of the repositories: --build-arg GIT=...}"
+# shellcheck source=docker/h20/source/git/env.sh
+. "$(dirname "$0")/env.sh"
 git init --quiet "$3"
 git -C "$3" fetch --quiet --depth 1 "$GIT/$1" "$2"
 git -C "$3" checkout --quiet FETCH_HEAD
