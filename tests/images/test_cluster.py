@@ -19,15 +19,15 @@ pytestmark = [pytest.mark.containers, pytest.mark.rehearsal]
 PYTHON = ROOT / ".venv-rehearsal" / "bin" / "python"
 
 
-def build(engine: Engine, debian: str, *words: str) -> str:
-    return str(report_of(engine, "--base", debian, *words)["image"])
+def build(engine: Engine, debian: str, *words: str, root: Path = ROOT) -> str:
+    return str(report_of(engine, "--base", debian, *words, root=root)["image"])
 
 
-def report_of(engine: Engine, *words: str) -> dict[str, object]:
+def report_of(engine: Engine, *words: str, root: Path = ROOT) -> dict[str, object]:
     command = [str(ROOT / ".venv/bin/python"), "-m", "reprise", "image", "build", "cpu", "--json"]
     command += words
     env = {**os.environ, **engine.env}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(json.loads(done.stdout))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.images.bed import ROOT, Engine
+from tests.images.bed import ROOT, Engine, copy_project
 from tests.images.content import files, holding, left_in
 from tests.images.test_cluster import assert_demo_ran, build, demo
 
@@ -20,12 +20,21 @@ DIFFER: set[str] = set()
 
 
 @pytest.fixture(scope="module")
-def image(engine: Engine, debian: str) -> str:
-    return build(engine, debian)
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This checkout as it is now: what is edited while the tests run is not in the image."""
+    lock = (ROOT / "versions.lock").read_text()
+    return copy_project(tmp_path_factory.mktemp("cpu") / "checkout", ["."], lock)
 
 
-def test_nothing_of_this_machine_is_in_it(engine: Engine, debian: str, image: str) -> None:
-    own = [f"{ROOT}/{name}".encode() for name in ("reprise", "scripts", ".venv")]
+@pytest.fixture(scope="module")
+def image(engine: Engine, debian: str, checkout: Path) -> str:
+    return build(engine, debian, root=checkout)
+
+
+def test_nothing_of_this_machine_is_in_it(
+    engine: Engine, debian: str, checkout: Path, image: str
+) -> None:
+    own = [f"{root}/{name}".encode() for root in (ROOT, checkout) for name in ("reprise", ".venv")]
     if (ca := Path("/usr/local/share/ca-certificates")).is_dir():
         own += [path.read_bytes().splitlines()[1] for path in sorted(ca.glob("*.crt"))]
     assert holding(engine, image, own) == []
@@ -64,8 +73,8 @@ def test_the_demo_with_nothing_from_outside(engine: Engine, image: str) -> None:
     assert_demo_ran(engine, demo(engine, image))
 
 
-def test_two_builds_agree(engine: Engine, debian: str, image: str) -> None:
+def test_two_builds_agree(engine: Engine, debian: str, checkout: Path, image: str) -> None:
     first = files(engine, image, debian)
-    assert build(engine, debian, "--again") == image
+    assert build(engine, debian, "--again", root=checkout) == image
     second = files(engine, image, debian)
     assert {p for p in first.keys() | second.keys() if first.get(p) != second.get(p)} == DIFFER

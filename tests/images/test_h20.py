@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from reprise.files import sha256_file
 from tests.cluster.bed import standing_bed
 from tests.images.bed import Engine, Project, copy_project, interpreter
 from tests.images.content import files, holding, left_in
+from tests.images.mirror import Mirror, own_mirror
 from tests.images.standin import Index, make_standin, tiny_wheel
 
 pytestmark = pytest.mark.containers
@@ -231,3 +233,37 @@ def test_carried_as_a_file(stage: Stage, engine: Engine, tmp_path: Path) -> None
     assert loaded.returncode == 0 and json.loads(loaded.stdout)["loaded"] == [stage.image]
     held = engine.docker("image", "inspect", "--format", "{{.Id}}", stage.image)
     assert held == identity
+
+
+def test_packages_of_one_date(stage: Stage, engine: Engine, tmp_path: Path) -> None:
+    """A mirror that keeps what was asked of it, then has nothing but that: a snapshot."""
+    mirror = Mirror(tmp_path, own_mirror())
+    build = ("image", "build", "h20", "--json", "--again")
+    with mirror.serve(engine.gateway) as url:
+        project = replace(
+            stage.project, more=stage.project.more | {"APT_SOURCES": f"{url} bookworm main"}
+        )
+        system = []
+        for mirror.frozen in (False, True):
+            mirror.asked.clear()
+            done = project.reprise(*build)
+            assert done.returncode == 0, done.stdout
+            image = json.loads(done.stdout)["image"]
+            assert image != stage.image
+            log = (project.root / ".cache" / "images" / "h20.log").read_text()
+            hosts = set(re.findall(r" (?:Get|Hit|Ign|Err):\d+ (\S+)", log))
+            assert hosts == {url}
+            debs = [path for path in mirror.asked if path.endswith(".deb")]
+            assert any("/openssh-server_" in path for path in debs)
+            about = json.loads(engine.inside(image, "cat /etc/reprise/provenance.json"))
+            system.append(about["system"])
+        assert system[0] == system[1]
+        # The image's own sources are the base's again.
+        assert url not in engine.inside(
+            image, "cat /etc/apt/sources.list /etc/apt/sources.list.d/*"
+        )
+        # What the snapshot has not is not taken from elsewhere.
+        (gone,) = (path for path in mirror.asked if "/openssh-server_" in path)
+        (tmp_path / gone.lstrip("/")).unlink()
+        done = project.reprise(*build)
+    assert done.returncode == 1 and "404" in json.loads(done.stdout)["findings"][0]["message"]
