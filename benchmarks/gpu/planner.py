@@ -191,13 +191,16 @@ def _cached_config(engine: str) -> dict[str, Any]:
     return _CONFIGS[engine]
 
 
-def predict(name: str, engine: str, variant: str) -> dict[str, int]:
-    """Bytes by term, without the context of CUDA and the buffers of the libraries."""
+def predict(name: str, engine: str, variant: str, tokens: int = 0) -> dict[str, int]:
+    """Bytes by term, without the context of CUDA and the buffers of the libraries.
+
+    `tokens` of vLLM's batch, where they are not the size's own.
+    """
     if engine == "vllm":
         model = Model(shape(SIZES[name]), "config.json")
         counts = model.parameters()
         assert counts is not None
-        work = moe_workspace(model, counts, SIZES[name].tokens, 1)
+        work = moe_workspace(model, counts, tokens or SIZES[name].tokens, 1, LENGTH)
         return {
             "weights": rollout_weights(model, counts, 1),
             "activations of a batch": work,
@@ -233,11 +236,22 @@ def rows(measurements: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 yield row
 
 
+def served(measurements: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What vLLM was measured to hold, its KV cache apart, with what was predicted."""
+    for name in sorted(measurements):
+        if "-vllm" in name:
+            found = dict(measurements[name])
+            found["predicted"] = predict(found["model"], "vllm", "", found["tokens"])
+            found["found"] = found["variants"]["generate"]["peak"] - found["kv_cache"]
+            found["off"] = sum(found["predicted"].values()) / found["found"] - 1
+            yield found
+
+
 def compare() -> None:
     """Print the table and write planner.json."""
     measurements = json.loads(MEASURED.read_text())
     table = list(rows(measurements))
-    served = [measurements[name] for name in sorted(measurements) if name.endswith("-vllm")]
+    rollout = list(served(measurements))
     for row in table:
         measured = row["measured"]
         if "off" not in row:
@@ -249,14 +263,12 @@ def compare() -> None:
             f"{measured['peak_forward_backward'] / GIB:7.2f}  optimizer "
             f"{measured['peak_optimizer'] / GIB:7.2f}  off {100 * row['off']:+5.1f} %"
         )
-    for found in served:
-        found["predicted"] = predict(found["model"], "vllm", "")
-        planned = sum(found["predicted"].values())
-        peak = found["variants"]["generate"]["peak"] - found["kv_cache"]
-        found["off"] = planned / peak - 1
-        text = f"planned {planned / GIB:7.2f}  found, without the cache {peak / GIB:7.2f}"
-        print(f"{found['model']:>5} vllm     {text}  off {100 * found['off']:+5.1f} %")
-    dump_json(MEASURED.with_name("planner.json"), {"training": table, "rollout": served})
+    for found in rollout:
+        size = f"{found['model']:>5} vllm {found['tokens']:6}"
+        planned = sum(found["predicted"].values()) / GIB
+        text = f"planned {planned:7.2f}  found, without the cache {found['found'] / GIB:7.2f}"
+        print(f"{size}  {text}  off {100 * found['off']:+5.1f} %")
+    dump_json(MEASURED.with_name("planner.json"), {"training": table, "rollout": rollout})
 
 
 def main() -> None:

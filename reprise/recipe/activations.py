@@ -6,12 +6,16 @@ seven sizes of Hy3's shape on one H200 and are within 6 % of what a layer takes 
 
 from __future__ import annotations
 
+from math import ceil
+
 from reprise.recipe.model import Model, Parameters
 from reprise.recipe.setup import Setup
 
-__all__ = ["logits", "megatron_layer", "moe_workspace", "transformers_layer"]
+__all__ = ["attention_splits", "logits", "megatron_layer", "moe_workspace", "transformers_layer"]
 
 _BF16, _FP32 = 2, 4
+# FlashAttention 3 on an H100 or H200: rows of a tile, and what works on them side by side.
+_TILE, _MULTIPROCESSORS = 128, 132
 
 
 def _widths(model: Model) -> tuple[int, int, int]:
@@ -70,13 +74,33 @@ def logits(setup: Setup, model: Model, tokens: int) -> int:
     return whole if setup.megatron else whole + tokens * vocab * _BF16
 
 
-def moe_workspace(model: Model, counts: Parameters, tokens: int, tp: int) -> int:
+def attention_splits(heads: int, kv_heads: int, query: int) -> int:
+    """Over how many parts of the keys FlashAttention 3 spreads a batch with queries of `query`.
+
+    Few heads in tiles of 128 rows do not fill a card (132 multiprocessors, H100 and H200): then it
+    takes the fewest parts that fill it nearly as well as possible, as its hopper/heuristics.h says.
+    """
+    tiles = kv_heads * ceil(query * heads / kv_heads / _TILE)
+    blocks = ceil(query / _TILE)
+    if tiles >= 0.8 * _MULTIPROCESSORS or blocks <= 4:
+        return 1
+    waves = [tiles * parts / _MULTIPROCESSORS for parts in range(1, blocks + 1)]
+    filled = [wave / ceil(wave) for wave in waves]
+    return 1 + next(i for i, share in enumerate(filled) if share >= 0.85 * max(filled))
+
+
+def moe_workspace(model: Model, counts: Parameters, tokens: int, tp: int, query: int) -> int:
     """What vLLM needs for a batch of `tokens`: kept buffers of its experts, and a layer at work.
 
-    Without experts 8 hidden widths, which was not measured.
+    `query` is the longest prompt. The widths are those of nineteen batches of 4096 to 32768 tokens
+    on an H200 (docs/gpu.md). Where attention is split over the keys, every part but the first has
+    a float32 result of its own beside them. Without experts 8 hidden widths: not measured.
     """
     hidden = model.hidden or 0
+    heads, kv_heads = (max((count or 1) // tp, 1) for count in (model.heads, model.kv_heads))
+    parts = attention_splits(heads, kv_heads, query) - 1
+    split = tokens * parts * heads * (model.head_dim or 0) * _FP32
     if not counts.sparse_layers:
-        return 8 * tokens * hidden * _BF16
+        return 8 * tokens * hidden * _BF16 + split
     routed = counts.experts_per_token * (hidden + 2 * _expert_width(model) // tp)
-    return tokens * (routed + 13 * hidden) * _BF16
+    return int(tokens * (routed + 15.75 * hidden)) * _BF16 + split

@@ -35,9 +35,9 @@ GIB = 2**30
 # TransformerEngine, 1.3 GiB with FSDP. Communication buffers of many ranks come on top, and what
 # the allocator keeps in reserve: neither is known.
 CONTEXT = 3 * GIB
-# What vLLM 0.23 holds beside weights, a batch's activations and the cache: 0.16 to 0.20 GiB on
-# seven sizes on an H200 (docs/gpu.md).
-SERVER_BUFFERS = int(0.18 * GIB)
+# What vLLM 0.23 holds beside weights, a batch's activations and the cache: 0.11 to 0.23 GiB on
+# ten sizes on an H200 (docs/gpu.md).
+SERVER_BUFFERS = int(0.13 * GIB)
 _BF16, _FP32 = 2, 4
 # float32 master weight and two moments of Adam.
 _ADAM = 3 * _FP32
@@ -290,7 +290,8 @@ def rollout_memory(setup: Setup, gpu_memory: float) -> tuple[Memory, int]:
     budget = int(float(setup.get(f"{_ROLLOUT}.gpu_memory_utilization", 0.5)) * gpu_memory * GIB)
     weights = rollout_weights(model, counts, setup.rollout_tp)
     tokens = setup.integer(f"{_ROLLOUT}.max_num_batched_tokens", 8192)
-    work = moe_workspace(model, counts, tokens, setup.rollout_tp)
+    query = min(setup.prompt, tokens)
+    work = moe_workspace(model, counts, tokens, setup.rollout_tp, query)
     cache = max(0, budget - weights - work - SERVER_BUFFERS)
     terms = {
         "weights": weights,

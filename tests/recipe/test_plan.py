@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reprise.errors import OperatorError
+from reprise.recipe.activations import attention_splits
 from reprise.recipe.card import card_of
 from reprise.recipe.load import load
 from reprise.recipe.memory import (
@@ -203,3 +204,21 @@ def test_a_model_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[1]")
     with pytest.raises(OperatorError, match="JSON object"):
         model_from_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "query", "parts"),
+    [
+        # As the memory of the server on an H200 showed for the first two (docs/gpu.md).
+        (8, 1, 1024, 2),
+        (12, 1, 1024, 4),
+        # A card is filled by enough rows or heads; short keys are never split.
+        (16, 2, 1024, 1),
+        (8, 1, 2048, 1),
+        (8, 1, 512, 1),
+    ],
+)
+def test_attention_is_split_where_its_heads_do_not_fill_a_card(
+    heads: int, kv_heads: int, query: int, parts: int
+) -> None:
+    assert attention_splits(heads, kv_heads, query) == parts
