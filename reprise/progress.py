@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -23,7 +23,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["PLAIN_INTERVAL", "Display", "Task", "task"]
+__all__ = ["PLAIN_INTERVAL", "Display", "Screen", "Task", "task"]
 
 # Seconds between two plain lines of one task: often enough to see life, seldom enough for a log.
 PLAIN_INTERVAL = 15.0
@@ -74,36 +74,36 @@ class Task:
         return " ".join(filter(None, [f"{self.title}: {amount}", self.unit, self.detail]))
 
 
-class Display:
-    """Shows any number of tasks at once; a context manager.
+class Drawing(Protocol):
+    """Something that Rich redraws in place."""
 
-    `plain` forces lines; by default they are used whenever standard error is no terminal.
-    `interval` is the least time between two plain lines of a task, in seconds.
+    @property
+    def console(self) -> Console:
+        """Where lines above it go."""
+        ...
+
+    def start(self) -> None:
+        """Begin to draw."""
+        ...
+
+    def stop(self) -> None:
+        """End it."""
+        ...
+
+
+class Screen:
+    """Standard error: a drawing with lines above it, or the lines alone; a context manager.
+
+    `drawing` is drawn while the block runs; None leaves plain lines with the time of day.
     """
 
-    def __init__(self, plain: bool | None = None, interval: float = PLAIN_INTERVAL) -> None:
-        self.interval = interval
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
-        if plain is None:
-            plain = not self._console.is_terminal
-        self._progress = None if plain else self._bars()
-
-    def _bars(self) -> Progress:
-        return Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[detail]}", markup=False),
-            console=self._console,
-            transient=True,
-        )
+    def __init__(self, drawing: Drawing | None) -> None:
+        self._drawing = drawing
 
     def __enter__(self) -> Self:
         """Start drawing."""
-        if self._progress is not None:
-            self._progress.start()
+        if self._drawing is not None:
+            self._drawing.start()
         return self
 
     def __exit__(
@@ -113,20 +113,36 @@ class Display:
         trace: TracebackType | None,
     ) -> None:
         """Stop drawing; what was printed as lines stays."""
-        if self._progress is not None:
-            self._progress.stop()
+        if self._drawing is not None:
+            self._drawing.stop()
+
+    def line(self, text: str) -> None:
+        """Print one line, above the drawing if there is one."""
+        if self._drawing is not None:
+            self._drawing.console.print(text, markup=False, soft_wrap=True)
+        else:
+            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+            sys.stderr.flush()
+
+
+class Display(Screen):
+    """Shows any number of tasks at once; a context manager.
+
+    `plain` forces lines; by default they are used whenever standard error is no terminal.
+    `interval` is the least time between two plain lines of a task, in seconds.
+    """
+
+    def __init__(self, plain: bool | None = None, interval: float = PLAIN_INTERVAL) -> None:
+        self.interval = interval
+        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        if plain is None:
+            plain = not console.is_terminal
+        self._progress = None if plain else _bars(console)
+        super().__init__(self._progress)
 
     def task(self, title: str, total: float | None = None, unit: str = "") -> Task:
         """Begin a task of `total` units; without a total only the amount done is shown."""
         return Task(self, title, total, unit)
-
-    def line(self, text: str) -> None:
-        """Print one line with the time of day, above any bars."""
-        if self._progress is not None:
-            self._progress.console.print(text, markup=False)
-        else:
-            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-            sys.stderr.flush()
 
     def add_bar(self, title: str, total: float | None) -> TaskID | None:
         """A bar for a task, or None where there are no bars."""
@@ -143,6 +159,19 @@ class Display:
         """Remove a bar."""
         if self._progress is not None:
             self._progress.remove_task(bar)
+
+
+def _bars(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[detail]}", markup=False),
+        console=console,
+        transient=True,
+    )
 
 
 @contextmanager

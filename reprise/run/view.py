@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,6 +13,7 @@ from rich.text import Text
 
 from reprise.errors import OperatorError
 from reprise.findings import Finding, Severity
+from reprise.progress import Screen
 from reprise.run.alarms import AlarmSettings
 from reprise.run.attempt import Attempt
 from reprise.run.contact import GONE, LIVE, Contact, contact_of, supervised
@@ -33,45 +31,25 @@ _POLL_SECONDS = 2.0
 _LOST_SECONDS = 60.0
 
 
-class View:
+class View(Screen):
     """Shows one look after another on standard error; a context manager.
 
     `plain` forces lines; by default they are used where standard error is no terminal.
     """
 
     def __init__(self, plain: bool | None = None, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        console = Console(stderr=True, highlight=False)
         self._quiet = quiet
-        lines = not self._console.is_terminal if plain is None else plain
-        self._live = None if lines or quiet else Live(console=self._console, transient=True)
+        lines = not console.is_terminal if plain is None else plain
+        self._live = None if lines or quiet else Live(console=console, transient=True)
+        super().__init__(self._live)
         self._step: tuple[int, int] | None = None
         self._phase = ""
 
-    def __enter__(self) -> Self:
-        """Start drawing."""
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop drawing; the alarms stay, as lines."""
-        if self._live is not None:
-            self._live.stop()
-
     def line(self, text: str) -> None:
         """One line, above the table."""
-        if self._quiet:
-            return
-        if self._live is not None:
-            self._live.console.print(text, markup=False, soft_wrap=True)
-        else:
-            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-            sys.stderr.flush()
+        if not self._quiet:
+            super().line(text)
 
     def phase(self, name: str) -> None:
         """Which phase of its start the job has reached."""
