@@ -41,15 +41,19 @@ class Waits:
         return found[:_MOST] + more
 
 
-def pending(address: str, token: str | None) -> Waits:
+def pending(address: str, token: str | None, job: str | None = None) -> Waits:
     """What the cluster at the dashboard's `address` waits for.
+
+    With `job`, a submission's id, other jobs' groups and actors are left out as soon as Ray knows
+    which driver is this job's.
 
     Raises CannotTell when the dashboard does not answer, OperatorError when it asks for another
     token.
     """
     nodes = list_nodes(address, token)
-    groups = _ask(address, token, "placement_groups")
-    actors = _ask(address, token, "actors")
+    driver = _driver(address, token, job) if job is not None else None
+    groups = _of(driver, "creator_job_id", _ask(address, token, "placement_groups"))
+    actors = _of(driver, "job_id", _ask(address, token, "actors"))
     alive = [node for node in nodes if node.alive]
     offered = f"{len(alive)} living nodes have {sum(node.gpus for node in alive):g} GPUs"
     waiting = Counter(
@@ -68,24 +72,48 @@ def pending(address: str, token: str | None) -> Waits:
     )
 
 
+def _of(
+    driver: str | None, key: str, items: Iterable[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    return [item for item in items if driver is None or item.get(key) == driver]
+
+
+def _driver(address: str, token: str | None, job: str) -> str | None:
+    """Ray's own number of the job `job`; None before its driver has connected."""
+    found = _get(f"{address}/api/jobs/{job}", token, {}).get("job_id")
+    return str(found) if found else None
+
+
 def _ask(address: str, token: str | None, what: str) -> list[Mapping[str, Any]]:
     """A list of the State API (ray: dashboard/modules/state/state_head.py)."""
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
     query = {"detail": "1", "limit": "10000", "timeout": f"{_SECONDS:g}"}
+    found = _get(f"{address}/api/v0/{what}", token, query)
+    try:
+        return [item for item in found["data"]["result"]["result"] if isinstance(item, dict)]
+    except (KeyError, TypeError) as error:
+        raise _silent(f"{address}/api/v0/{what}", error) from None
+
+
+def _get(url: str, token: str | None, query: Mapping[str, str]) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         # trust_env would send the cluster's own address through a site's proxy.
         with httpx.Client(trust_env=False, headers=headers, timeout=_SECONDS + 5) as client:
-            answer = client.get(f"{address}/api/v0/{what}", params=query)
+            answer = client.get(url, params=query)
             answer.raise_for_status()
-            found = answer.json()["data"]["result"]["result"]
-            return [item for item in found if isinstance(item, dict)]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-        raise CannotTell(
-            "run-pending",
-            address,
-            f"the list of {what} could not be read: {type(error).__name__}: {error}",
-            "check that the head node is up and reachable, then repeat the command",
-        ) from None
+            found = answer.json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise _silent(url, error) from None
+    return found if isinstance(found, dict) else {}
+
+
+def _silent(url: str, error: Exception) -> CannotTell:
+    return CannotTell(
+        "run-pending",
+        url,
+        f"what the cluster waits for could not be read: {type(error).__name__}: {error}",
+        "check that the head node is up and reachable, then repeat the command",
+    )
 
 
 def _group(item: Mapping[str, Any]) -> str:
