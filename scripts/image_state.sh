@@ -13,8 +13,12 @@ case $id in
     *) id=sha256:$id ;;
 esac
 printf '= id %s\n' "$id"
-printf '= provenance %s\n' "$("$I_ENGINE" run --rm --network none --label io.reprise.verify=1 \
-    --entrypoint cat "$I_IMAGE" /etc/reprise/provenance.json 2>/dev/null | tr -d '\n')"
+about=$("$I_ENGINE" run --rm --network none --no-healthcheck --label io.reprise.verify=1 \
+    --entrypoint cat "$I_IMAGE" /etc/reprise/provenance.json 2>/dev/null)
+case $? in
+    125 | 126 | 127) printf '%s starts no container of %s\n' "$I_ENGINE" "$I_IMAGE" >&2; exit 1 ;;
+esac
+printf '= provenance %s\n' "$(printf '%s' "$about" | tr -d '\n')"
 "$I_ENGINE" ps --quiet --filter label=reprise.cluster | while read -r one; do
     printf '= container %s\n' "$("$I_ENGINE" inspect --format '{{.Name}} {{.Image}}' "$one" |
         sed 's/ \([0-9a-f]*\)$/ sha256:\1/')"
