@@ -4,7 +4,7 @@
 set -eu
 source=$1
 sh "$source/ready.sh" "$source"
-# shellcheck source=docker/h20/source/git/env.sh
+# shellcheck source=/dev/null
 . "$source/git/env.sh"
 work=$(mktemp -d)
 python3 -m pip download --no-deps --no-binary vllm --no-build-isolation --require-hashes \

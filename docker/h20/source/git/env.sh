@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+#!/bin/sh
 # Read by the others: what names github.com itself (submodules, the trees that vLLM's CMake files
 # fetch) comes from the host GIT as well, by the commits that stand there.
 : "${GIT:?name the host of the repositories: --build-arg GIT=...}"

@@ -2,7 +2,7 @@
 # Check out one commit of a repository: sh fetch.sh OWNER/NAME COMMIT FOLDER
 # GIT is the address of the host (https://…, or git://… of a site's mirrors).
 set -eu
-# shellcheck source=docker/h20/source/git/env.sh
+# shellcheck source=/dev/null
 . "$(dirname "$0")/env.sh"
 git init --quiet "$3"
 git -C "$3" fetch --quiet --depth 1 "$GIT/$1" "$2"
