@@ -4,6 +4,24 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
+# A misspelt variable, or one that the target does not read, would be passed over without a word.
+# What the programs below read from the environment may stand on the command line as well.
+ENVIRONMENT := REPRISE_% HF_% HUGGINGFACE_% MODELSCOPE_% RAY_% WANDB_% SWANLAB_% MLFLOW_% PIP_% UV_% \
+	CUDA_% NCCL_% VERL_% VLLM_% DOCKER_% GIT_% %_DIR %_FILES %_proxy %_PROXY SITE GPU_PYTHON APT_SOURCES JOBS_%
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+GIVEN := $(filter-out $(ENVIRONMENT) MAKEFLAGS SHELL,$(GIVEN))
+ifneq ($(GIVEN),)
+READS := $(shell awk -f scripts/variables.awk Makefile)
+GOALS := $(or $(MAKECMDGOALS),help)
+ifeq ($(filter-out $(READS),$(GOALS:%=%:)),)
+READ := $(sort $(foreach goal,$(GOALS),$(patsubst $(goal):%,%,$(filter $(goal):%,$(READS)))))
+UNREAD := $(filter-out $(READ),$(GIVEN))
+ifneq ($(UNREAD),)
+$(error `make $(GOALS)` does not read $(UNREAD); it reads $(or $(READ),no variable) (what is meant for the environment stands before the command))
+endif
+endif
+endif
+
 VARIABLES := BENCH PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW ATTEMPT WORLD_SIZE
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
@@ -46,7 +64,7 @@ image-lock: ## Resolve the images' tags to digests and write those not locked ye
 check: ## Check a recipe or SCRIPT=run.sh before anything is reserved [MODEL=hy3] [ALGO=rloo] [EXPLAIN=1]
 	@$(OPERATOR)
 	@if [ -n "$$SCRIPT" ]; then \
-		$(REPRISE) recipe check $${EXPLAIN:+--explain} --script "$$SCRIPT" $${MODEL:+--model "$$MODEL"}; \
+		$(REPRISE) recipe check $${EXPLAIN:+--explain} --script "$$SCRIPT" $${MODEL:+--model "$$MODEL"} $${ALGO:+--algo "$$ALGO"}; \
 	else \
 		$(REPRISE) recipe check $${EXPLAIN:+--explain} $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"; \
 	fi
@@ -130,12 +148,9 @@ demo-cluster: ## Four containers as a cluster: doctor, Ray, a job on all, down [
 .PHONY: train reproduce baseline
 train: ## Check, submit, stay with it [MODEL=rehearsal] [HOSTFILE=file | ADDRESS=url] [DRY_RUN=1] [SEED=n] [ALGO=..] | RESUME=run
 	@$(OPERATOR)
-	@if [ -z "$$HOSTFILE$$ADDRESS" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then $(REHEARSAL); fi
-	@if [ -n "$$RESUME" ]; then \
-		$(REPRISE) train --resume "$$RESUME"; \
-	else \
-		$(REPRISE) train $${DRY_RUN:+--dry-run} $${ADDRESS:+--address "$$ADDRESS"} $${SEED:+--seed "$$SEED"} $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-rehearsal}" $${HOSTFILE:+"$$HOSTFILE"}; \
-	fi
+	@if [ -z "$$HOSTFILE$$ADDRESS$$RAY_ADDRESS$$RESUME" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then $(REHEARSAL); fi
+	@if [ -z "$$RESUME$$MODEL" ]; then MODEL=rehearsal; fi; \
+	$(REPRISE) train $${RESUME:+--resume "$$RESUME"} $${DRY_RUN:+--dry-run} $${ADDRESS:+--address "$$ADDRESS"} $${SEED:+--seed "$$SEED"} $${ALGO:+--algo "$$ALGO"} -- $${MODEL:+"$$MODEL"} $${HOSTFILE:+"$$HOSTFILE"}
 
 reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron] [CONTAINER=1] [RUN=folder]
 	@$(OPERATOR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,13 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
     """
     folder = _finished(project, model, run)
     facts = folder.read()
+    if facts.get("model", model) != model:
+        raise OperatorError(
+            "run-model",
+            str(folder.path),
+            f"expected a run of {model}, found one of {facts['model']}",
+            f"make reproduce MODEL={facts['model']} RUN={shlex.quote(str(folder.path))}",
+        )
     _comparable(folder, facts)
     place = Place(facts.get("platform") or "cpu", facts.get("engine") or "fsdp")
     reference = load_reference(_recorded(folder, place.reference(project, model), place))
@@ -61,7 +69,7 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
     steps = int(facts.get("steps") or reference.steps)
     judgement = judge_run(table, reference, steps, seed=facts.get("seed"))
     report = judgement.report(COMMAND)
-    _compare_origin(report, facts, reference)
+    _compare_origin(report, facts, reference, place)
     _write(folder, judgement, table, reference, facts)
     report.data |= {"run": str(folder.path), "report": str(folder.path / "report.html")}
     return Judged(folder, judgement, report)
@@ -115,7 +123,9 @@ def _recorded(folder: RunFolder, reference: Path, place: Place) -> Path:
     )
 
 
-def _compare_origin(report: Report, facts: Mapping[str, Any], reference: Reference) -> None:
+def _compare_origin(
+    report: Report, facts: Mapping[str, Any], reference: Reference, place: Place
+) -> None:
     """Say so when the reference was recorded with something else than the run used."""
     rule = "reference-origin"
     recorded = reference.provenance
@@ -131,7 +141,12 @@ def _compare_origin(report: Report, facts: Mapping[str, Any], reference: Referen
             f"recipes/{facts.get('model')}/reference",
             f"the reference was recorded with another {', '.join(differing)} than the run used: "
             "a difference between them may come from that",
-            f"record a new reference: make baseline MODEL={facts.get('model')}",
+            "record new reference runs: "
+            + (
+                f"reprise baseline --platform {place.platform} --engine {place.engine}"
+                if facts.get("model") == "rehearsal"
+                else "several seeds on its cluster (docs/curves.md)"
+            ),
         )
 
 

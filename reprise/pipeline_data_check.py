@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,8 @@ def _checked(
 ) -> tuple[Report, list[Checked], Settings]:
     settings = settings_of(project, request.model, request.overrides, say)
     train, val = list(request.train), list(request.val)
-    if not train and not val:
+    named_by_recipe = not train and not val
+    if named_by_recipe:
         folder = _recipe_data(project, request.model)
         train = existing(own_files("train") or _filled(settings.train_files, folder), folder)
         val = existing(own_files("val") or _filled(settings.val_files, folder), folder)
@@ -194,9 +195,28 @@ def _checked(
         progress,
     )
     report, first, second = check_files(command, train, val, inputs)
+    if named_by_recipe:
+        _say_what_brings(report, project, request.model)
     if isinstance(inputs.router, Router):
         report.data["router"] = str(inputs.router.source)
     return report, first + second, settings
+
+
+def _say_what_brings(report: Report, project: Project, model: str | None) -> None:
+    """Of a recipe's file that is not there, the command that brings it, and to which folder."""
+    folder = _recipe_data(project, model)
+    made = model == "rehearsal"
+    fix = (
+        "make reproduce (makes it)" if made else f"make data (brings it to DATA_DIR, now {folder})"
+    )
+    report.findings = [
+        replace(item, fix=fix)
+        if item.rule == "data-file"
+        and Path(item.where).is_relative_to(folder)
+        and not Path(item.where).exists()
+        else item
+        for item in report.findings
+    ]
 
 
 def own_files(role: str) -> list[str]:

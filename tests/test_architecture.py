@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"lock", "data", "recipe", "cluster", "run", "triage", "curves", "rehearsal"}
-SHARED = {"findings", "errors", "files", "metrics", "progress", "tensorfiles"}
+SHARED = {"findings", "errors", "files", "metrics", "progress", "tensorfiles", "jobenv"}
 MODULES = sorted((ROOT / "reprise").rglob("*.py"))
 
 

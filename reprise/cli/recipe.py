@@ -156,6 +156,7 @@ def check(
     from reprise.recipe.script import judge_script, read_script
 
     project = find_project()
+    _one_thing(model, of_model, script, overrides_file)
     read = read_script(script) if script is not None else None
     lines = lines_of(overrides, algorithm)
     if read is not None:
@@ -188,6 +189,18 @@ def check(
         if explain:
             _print_rules(report)
     finish(report, as_json)
+
+
+def _one_thing(model: str, of_model: str, script: Path | None, overrides_file: Path | None) -> None:
+    """Refuse what would be passed over: one of two scripts, or one of two recipes."""
+    for first, second in ((script, overrides_file), (model, of_model)):
+        if first and second and first != second:
+            raise OperatorError(
+                "recipe-name",
+                f"{first} and {second}",
+                "expected one thing to check, found two",
+                "leave one of them out",
+            )
 
 
 def _config_name(read: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Annotated, Any, NoReturn
 
 import orjson
@@ -23,8 +24,13 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
 _VERDICTS = {Verdict.OK: "green", Verdict.PROBLEM: "red", Verdict.UNKNOWN: "yellow"}
 
 
+# What was typed: a report made further down may bear the name of what it looked at.
+_command: ContextVar[str] = ContextVar("command")
+
+
 def finish(report: Report, as_json: bool, quiet_ok: bool = False) -> NoReturn:
     """Print `report` and leave with its exit code. `quiet_ok` omits the line of a fine report."""
+    report.command = _command.get(report.command)
     if as_json:
         sys.stdout.write(orjson.dumps(report.to_json()).decode() + "\n")
         sys.stdout.flush()
@@ -66,6 +72,7 @@ def guard(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> None:
+            _command.set(command)
             try:
                 function(*args, **kwargs)
             except OperatorError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from reprise.pipeline_baseline import BaselineOptions, record_baseline
 from reprise.pipeline_place import Place
 from reprise.pipeline_rehearsal import RehearsalOptions
 from reprise.project import find_project
+from reprise.recipe.card import card_of
 
 __all__ = ["register"]
 
@@ -36,16 +38,20 @@ def reproduce(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Hydra overrides, after --.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of data order and sampling.")] = 1,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of data order and sampling; default: 1.")
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Steps to run; default: the recipe's.")
     ] = None,
     ranks: Annotated[
-        int, typer.Option(min=1, max=2, help="FSDP ranks, and vLLM's tensor parallel size.")
-    ] = 1,
+        int | None,
+        typer.Option(min=1, max=2, help="FSDP ranks, and vLLM's tensor parallel size; default: 1."),
+    ] = None,
     arch: Annotated[
-        str, typer.Option(help="Tiny model of this architecture: hy3, qwen3-moe or qwen3.")
-    ] = "hy3",
+        str,
+        typer.Option(help="Tiny model of this architecture: hy3 (default), qwen3-moe or qwen3."),
+    ] = "",
     algo: Annotated[
         str, typer.Option(help="Algorithm, a file of recipes/algorithms; default: the recipe's.")
     ] = "",
@@ -62,12 +68,17 @@ def reproduce(
     machine's CPU. Exit code 0: PASS; 1: FAIL; 2: INCONCLUSIVE, or it could not run.
     """
     project = find_project()
+    card_of(project.recipes, model)
     if run is not None:
+        given = {"--seed": seed, "--steps": steps, "--ranks": ranks, "--arch": arch, "--algo": algo}
+        _nothing_else({**given, "overrides": overrides})
         judged = judge_folder(project, model, run)
     elif model == "rehearsal":
         chosen = tuple(overrides or ())
         place = Place(platform, engine)
-        options = RehearsalOptions(seed, steps, ranks, arch, algo, chosen, place=place)
+        options = RehearsalOptions(
+            1 if seed is None else seed, steps, ranks or 1, arch or "hy3", algo, chosen, place=place
+        )
         judged = reproduce_rehearsal(project, options)
     else:
         raise OperatorError(
@@ -77,6 +88,18 @@ def reproduce(
             f"judge a finished run: make reproduce MODEL={model} RUN=<folder>",
         )
     _finish(judged, as_json)
+
+
+def _nothing_else(settings: Mapping[str, object]) -> None:
+    """A finished run is judged as it is: a setting beside it would change nothing."""
+    given = [name for name, value in settings.items() if value not in (None, "", [])]
+    if given:
+        raise OperatorError(
+            "reproduce-run",
+            ", ".join(given),
+            "a finished run is judged as it was trained",
+            "leave it out, or train a new run without --run",
+        )
 
 
 @guard("baseline")

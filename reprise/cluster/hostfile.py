@@ -101,7 +101,7 @@ def _read(path: Path, report: Report) -> str | None:
             RULE,
             str(full),
             f"the hostfile {what}{tail}",
-            "name an existing hostfile; without any, the command looks at this machine alone",
+            "name an existing hostfile; `reprise init FILE` writes one to edit",
         )
         return None
     raw = full.read_bytes()

@@ -55,8 +55,12 @@ def _opened(value: str) -> str:
 
 
 def line_of(lines: Lines, path: tuple[str, ...]) -> int:
-    """The line of `path`, else of the nearest table around it, else 1."""
+    """The line of `path`, or of the first below it, else of the nearest table around it, else 1."""
     for length in range(len(path), 0, -1):
         if path[:length] in lines:
             return lines[path[:length]]
+        # A table that is there only as the beginning of others: `[a.b]` alone also makes `a`.
+        below = [line for key, line in lines.items() if key[:length] == path[:length]]
+        if below:
+            return min(below)
     return 1

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
-
-import yaml
 
 from reprise.errors import OperatorError
 from reprise.findings import Report
+from reprise.jobenv import read_job_env
 from reprise.lock.model import Lock, Machine
 from reprise.lock.shipped import LIMIT, Package, check_size, walk
 
@@ -38,21 +36,11 @@ def read_runtime_env(path: Path) -> RuntimeEnv:
     """Read a runtime_env.yaml. Raises OperatorError with the line where it is not one."""
     fix = "correct the line; the file holds working_dir, excludes and env_vars"
     try:
-        raw: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        raw = read_job_env(path)
     except FileNotFoundError:
         raise OperatorError("runtime-env", str(path), "there is no such file", fix) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path.name}:{mark.line + 1}" if mark else path.name
-        problem = getattr(error, "problem", None) or "is not YAML"
-        raise OperatorError("runtime-env", where, str(problem), fix) from None
-    if not isinstance(raw, dict):
-        raise OperatorError("runtime-env", path.name, "is not a mapping", fix)
     excludes, env_vars = raw.get("excludes") or [], raw.get("env_vars") or {}
     working_dir = raw.get("working_dir", "./")
-    if not isinstance(excludes, list) or not isinstance(env_vars, dict):
-        message = "excludes must be a list and env_vars a mapping"
-        raise OperatorError("runtime-env", path.name, message, fix)
     if not isinstance(working_dir, str) or "://" in working_dir:
         message = f"working_dir {working_dir!r} is not a folder of this machine"
         raise OperatorError("runtime-env", path.name, message, fix)

@@ -86,6 +86,13 @@ def _unknown_keys(report: Report, composition: Composition, origins: Origins) ->
     report.settle(rule)
 
 
+def _missing(setup: Setup) -> str:
+    """What to do about a fact that a rule lacks."""
+    if setup.model is None and setup.known.gpu_memory is None:
+        return "name the recipe whose model, data and machine these are: --model MODEL"
+    return "give what is missing, or leave the setting out"
+
+
 def _judge(report: Report, rule: Rule, setup: Setup, origins: Origins) -> None:
     judgement, state, reason = Judgement(), "passed", ""
     try:
@@ -108,7 +115,7 @@ def _judge(report: Report, rule: Rule, setup: Setup, origins: Origins) -> None:
         else:
             report.note(rule.id, where, problem.message, problem.fix)
     if state == "unknown":
-        report.unknown(rule.id, source, reason, "give what is missing, or leave the setting out")
+        report.unknown(rule.id, source, reason, _missing(setup))
     elif state != "failed":
         report.passed(rule.id)
     report.data["rules"].append(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from reprise.errors import OperatorError
+from reprise.jobenv import OWN_FIELDS, RAY_FIELDS, read_job_env
 from reprise.recipe.card import Card, card_of
 from reprise.recipe.compose import Composition, compose
 from reprise.recipe.model import Model, model_from_file
@@ -88,16 +87,11 @@ def launcher_environment(loggers: Iterable[str]) -> dict[str, str]:
     return environment
 
 
-def _yaml(path: Path) -> Mapping[str, Any] | None:
+def _job_env(path: Path, fields: Collection[str] = OWN_FIELDS) -> Mapping[str, Any] | None:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return read_job_env(path, fields)
     except FileNotFoundError:
         return None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise OperatorError(
-            "recipe-runtime-env", str(path), f"expected YAML, found: {error}", "mend the file"
-        ) from error
-    return data if isinstance(data, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +148,22 @@ def _model(made: Composition, card: Card, inputs: Inputs) -> Model | None:
 
 def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs) -> Known:
     file = inputs.runtime_env or root / "runtime_env.yaml"
-    # A launch script is not submitted with the project's own runtime environment.
-    job = None if inputs.config and not inputs.runtime_env else _yaml(file)
+    job = _job_env(file, RAY_FIELDS if inputs.runtime_env else OWN_FIELDS)
+    if job is None and inputs.runtime_env:
+        raise OperatorError(
+            "runtime-env",
+            str(file),
+            "expected the job's runtime environment, found no such file",
+            "correct the path",
+        )
+    if inputs.config and not inputs.runtime_env:
+        # A launch script is not submitted with the project's own runtime environment.
+        job = None
     variables = _variables(job)
     if inputs.environment is not None:
         variables |= inputs.environment
     else:
-        variables |= _variables(_yaml(root / "recipes" / name / "runtime_env.yaml"))
+        variables |= _variables(_job_env(root / "recipes" / name / "runtime_env.yaml"))
         trainer = made.values.get("trainer") or {}
         variables |= launcher_environment(trainer.get("logger") or [])
     lock = locked(root)

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from reprise.errors import OperatorError
+from reprise.jobenv import read_job_env
 
 __all__ = ["merge_runtime_env"]
 
@@ -19,7 +17,7 @@ def merge_runtime_env(
     """What is given to Ray: `root` as the working directory, excludes and env_vars of all `files`.
 
     A later file, and then `variables`, wins over an earlier one; a file that is not there is
-    left out. Raises OperatorError for a file that is not a YAML mapping.
+    left out. Raises OperatorError for a file that is not what `read_job_env` expects.
     """
     excludes: list[str] = []
     merged: dict[str, str] = {}
@@ -36,15 +34,6 @@ def merge_runtime_env(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return read_job_env(path)
     except FileNotFoundError:
         return {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        fix = "correct that line: a YAML mapping with excludes and env_vars"
-        raise OperatorError("runtime-env", where, f"is not YAML: {error}", fix) from None
-    if not isinstance(value, dict):
-        fix = "write a mapping with the keys excludes and env_vars"
-        raise OperatorError("runtime-env", str(path), "expected a mapping", fix)
-    return value

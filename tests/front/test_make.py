@@ -41,6 +41,8 @@ def test_every_target_is_phony() -> None:
 def stage(tmp_path: Path) -> Path:
     """The real Makefile over stand-ins that write down their arguments, one a line."""
     shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "variables.awk", tmp_path / "scripts")
     for name in ("scripts/venv.sh", ".venv/bin/reprise"):
         script = tmp_path / name
         script.parent.mkdir(parents=True, exist_ok=True)
@@ -98,3 +100,80 @@ def test_no_recipe_line_takes_a_variable_from_make() -> None:
     for name in names[1].split():
         assert f"$({name})" not in MAKEFILE
         assert f"${{{name}}}" not in MAKEFILE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["check", "MODLE=hy3"], "`make check` does not read MODLE; it reads ALGO EXPLAIN MODEL"),
+        (["train", "MODEL=hy3", "STEPS=3"], "`make train` does not read STEPS"),
+        (["MODEL=hy3"], "`make help` does not read MODEL; it reads no variable"),
+        (["runs", "A;touch${IFS}made;=1"], ""),
+    ],
+)
+def test_a_variable_that_is_not_read_is_refused(
+    stage: Path, arguments: list[str], told: str
+) -> None:
+    done = make(stage, *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert not (stage / "said").exists()
+    assert not (stage / "made").exists()
+
+
+def test_a_variable_of_the_environment_may_be_given(stage: Path) -> None:
+    for given in ("RUNS_DIR=/x y", "REPRISE_INDEX_URL=https://a", "https_proxy=b", "SITE=c"):
+        assert make(stage, "runs", given).returncode == 0
+
+
+def variables() -> list[str]:
+    """`target:VARIABLE` for all that the targets read, as the Makefile itself finds out."""
+    command = ["awk", "-f", "scripts/variables.awk", "Makefile"]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+def test_each_variable_is_known_and_read() -> None:
+    listed = variables()
+    read = {word.partition(":")[2] for word in listed} - {"", "RAY_ADDRESS"}
+    names = re.search(r"^VARIABLES := (.*)$", MAKEFILE, re.M)
+    assert names is not None
+    assert set(names[1].split()) == read
+
+
+NAMED = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "reprise").rglob("*.py")]
+
+
+def test_every_named_command_is_one_that_make_takes() -> None:
+    listed = variables()
+    commands = [
+        (target, variable)
+        for path in NAMED
+        for target, rest in re.findall(
+            r"\bmake ([a-z][a-z-]*)((?: \[?[A-Z_]+=[^\s`]*)+)", path.read_text()
+        )
+        for variable in re.findall(r"([A-Z_]+)=", rest)
+    ]
+    assert len(commands) > 40
+    assert [pair for pair in commands if ":".join(pair) not in listed] == []
+
+
+def test_a_run_is_taken_up_without_the_rehearsal(stage: Path) -> None:
+    assert make(stage, "train", "RESUME=x").returncode == 0
+    assert said(stage) == [
+        *["scripts/venv.sh", "operator", ".venv/bin/reprise", "train", "--resume", "x", "--"]
+    ]
+
+
+def test_what_a_resumed_run_cannot_take_reaches_the_command(stage: Path) -> None:
+    make(stage, "train", "RESUME=x", "MODEL=hy3", "SEED=3")
+    assert said(stage)[3:] == ["train", "--resume", "x", "--seed", "3", "--", "hy3"]
+
+
+def test_a_ray_of_others_needs_no_rehearsal_here(
+    stage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "http://head:8265")
+    make(stage, "train")
+    assert said(stage)[2:] == [".venv/bin/reprise", "train", "--", "rehearsal"]

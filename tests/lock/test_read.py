@@ -129,3 +129,15 @@ def test_pins_ignore_layout_and_comments(tmp_path: Path) -> None:
         f"a==1 \\\n    --hash=sha256:{'0' * 64}\n    # via b-c\n"
     )
     assert pins_sha256(read_pins(one)) == pins_sha256(read_pins(two))
+
+
+def test_a_misspelt_kind_is_told_with_the_line_of_its_first_table() -> None:
+    text = TEXT + '\n[tre.x]\nurl = "a"\n'
+    assert faults(text) == [
+        (
+            "lock-schema",
+            f"versions.lock:{line_with(text, '[tre.x]')}",
+            "tre is not a key of the lock",
+            "correct or remove it",
+        )
+    ]

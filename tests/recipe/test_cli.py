@@ -63,6 +63,46 @@ def test_check_of_overrides(tmp_path: Path) -> None:
     assert wheres["recipe-reward-legacy-keys"].startswith(f"{file}:1")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("env_var:\n  A: b\n", "unknown key 'env_var', did you mean env_vars"),
+        ("- a\n", "expected keys and values, found a list"),
+        (None, "expected the job's runtime environment, found no such file"),
+    ],
+)
+def test_a_runtime_environment_is_not_passed_over(
+    tmp_path: Path, text: str | None, said: str
+) -> None:
+    file = tmp_path / "env.yaml"
+    if text is not None:
+        file.write_text(text)
+    code, data = report("check", "hy3", "--runtime-env", str(file))
+    assert (code, data["verdict"]) == (1, "problem")
+    assert [(f["where"], f["message"]) for f in data["findings"]] == [(str(file), said)]
+
+
+def test_a_job_of_others_may_use_all_that_ray_knows(tmp_path: Path) -> None:
+    file = tmp_path / "env.yaml"
+    file.write_text("pip: [a]\npy_modules: [b]\n")
+    assert report("check", "hy3", "--runtime-env", str(file))[0] == 0
+
+
+def test_two_things_to_check_are_refused(tmp_path: Path) -> None:
+    script = ("--script", str(SCRIPTS / "hy3.sh"))
+    for more in (("--overrides", str(tmp_path / "o")), ("hy3", "--model", "qwen3-8b")):
+        code, data = report("check", *script, *more)
+        assert code == 1
+        assert data["findings"][0]["message"] == "expected one thing to check, found two"
+
+
+def test_a_script_whose_model_is_not_named_is_told_how() -> None:
+    _, data = report("check", "--script", str(SCRIPTS / "hy3.sh"))
+    missing = {c["rule"] for c in data["checks"] if c["state"] == "unknown"}
+    fixes = {f["fix"] for f in data["findings"] if f["rule"] in missing}
+    assert fixes == {"name the recipe whose model, data and machine these are: --model MODEL"}
+
+
 def test_environment_in_two_places(tmp_path: Path) -> None:
     env = tmp_path / "runtime_env.yaml"
     env.write_text("working_dir: ./\nenv_vars:\n  NCCL_DEBUG: INFO\n  WANDB_API_KEY: abcdef0123\n")

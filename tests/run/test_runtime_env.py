@@ -1,8 +1,10 @@
 from pathlib import Path
 
 import pytest
+from ray.runtime_env import RuntimeEnv
 
 from reprise.errors import OperatorError
+from reprise.jobenv import RAY_FIELDS
 from reprise.run.runtime_env import merge_runtime_env
 
 
@@ -28,3 +30,20 @@ def test_a_file_that_is_no_mapping_is_named_with_its_line(
     with pytest.raises(OperatorError) as caught:
         merge_runtime_env(tmp_path, (path,), {})
     assert caught.value.where == f"{path}{line}"
+
+
+def test_what_would_be_passed_over_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "runtime_env.yaml"
+    path.write_text("exclude: [a]\nenv_var: {A: b}\nenv_vars: [c]\npip: [torch]\n")
+    with pytest.raises(OperatorError) as caught:
+        merge_runtime_env(tmp_path, (path,), {})
+    assert caught.value.message == (
+        "unknown key 'exclude', did you mean excludes; unknown key 'env_var', did you mean "
+        "env_vars; unknown key 'pip'; env_vars must be a mapping"
+    )
+    assert "working_dir, excludes, env_vars" in caught.value.fix
+
+
+def test_the_keys_of_a_foreign_job_are_those_that_ray_knows() -> None:
+    theirs = {name for name in RuntimeEnv.known_fields if name not in RuntimeEnv.extensions_fields}
+    assert set(RAY_FIELDS) == theirs

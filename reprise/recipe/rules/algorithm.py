@@ -136,7 +136,8 @@ def _icepop(setup: Setup, out: Judgement) -> None:
     key = f"{_CORRECTION}.rollout_is_threshold"
     spec = setup.get(key, 2.0)
     if level not in ("token", "sequence"):
-        out.error(f"{_CORRECTION}.rollout_is", f"{level!r}", f"{_CORRECTION}.rollout_is=token")
+        name = f"{_CORRECTION}.rollout_is"
+        out.error(name, f"{level!r} is neither token nor sequence", f"{name}=token")
     bounds = _bounds(spec)
     if bounds is None:
         out.error(key, f"{spec!r} is neither a number nor LOW_HIGH", f"{key}='0.5_4.0'")
@@ -222,7 +223,11 @@ def _mode(setup: Setup, out: Judgement) -> None:
     out.show(f"trainer_mode {mode} is one of {', '.join(known)}")
     key = "trainer.v1.trainer_mode"
     if mode not in known:
-        out.error(key, f"{mode!r}", f"{key}={nearest_word(str(mode), known) or 'sync'}")
+        out.error(
+            key,
+            f"{mode!r} is none of {', '.join(known)}",
+            f"{key}={nearest_word(str(mode), known) or 'sync'}",
+        )
     if mode != "separate_async":
         return
     sync = setup.integer("trainer.v1.separate_async.parameter_sync_step", 1)

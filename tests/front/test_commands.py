@@ -1,0 +1,104 @@
+"""What every command owes its operator: its own name, and nothing passed over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from reprise.cli import app
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def answer(*arguments: str) -> tuple[int, dict[str, Any]]:
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
+    return done.exit_code, json.loads(done.stdout)
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """A finished run of the rehearsal, as far as it is looked at before it is judged."""
+    facts = {"state": "finished", "model": "rehearsal", "id": "x", "steps": 2}
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("hosts",), ("doctor",), ("cluster", "up"), ("cluster", "status"), ("train", "hy3")],
+    ids=" ".join,
+)
+def test_a_report_bears_the_name_of_its_command(tmp_path: Path, command: tuple[str, ...]) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("gpu-a slot=8\n")
+    code, report = answer(*command, str(file))
+    assert (code, report["verdict"]) == (1, "problem")
+    assert report["command"] == " ".join(command).removesuffix(" hy3")
+
+
+def test_a_missing_hostfile_is_told_by_a_fix_that_holds_for_every_command(tmp_path: Path) -> None:
+    _, report = answer("hosts", str(tmp_path / "nope"))
+    assert "reprise init" in report["findings"][0]["fix"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [("--seed", "1"), ("--steps", "3"), ("--arch", "hy3"), ("--", "rehearsal", "data.seed=3")],
+    ids=" ".join,
+)
+def test_a_finished_run_takes_no_settings(finished: Path, setting: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, ["reproduce", "--json", "--run", str(finished), *setting])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["findings"][0]["rule"] == "reproduce-run"
+
+
+def test_a_run_is_not_judged_by_another_recipes_reference(finished: Path) -> None:
+    code, report = answer("reproduce", "--run", str(finished), "hy3")
+    assert code == 1
+    told = report["findings"][0]
+    assert told["message"] == "expected a run of hy3, found one of rehearsal"
+    assert told["fix"] == f"make reproduce MODEL=rehearsal RUN={finished}"
+    assert sorted(path.name for path in finished.iterdir()) == ["run.json"]
+
+
+@pytest.mark.parametrize("more", [(), ("--run", "nope")], ids=["train", "judge"])
+def test_an_unknown_recipe_is_named_as_such(more: tuple[str, ...]) -> None:
+    code, report = answer("reproduce", "hy4", *more)
+    assert code == 1
+    assert "there is no recipe of this name; there are: hy3" in report["findings"][0]["message"]
+
+
+def test_data_that_is_not_there_is_told_with_what_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATA_DIR", str(tmp_path))
+    code, report = answer("data", "check", "--model", "hy3")
+    assert code == 1
+    fixes = {item["fix"] for item in report["findings"]}
+    assert fixes == {f"make data (brings it to DATA_DIR, now {tmp_path})"}
+    _, own = answer("data", "check", str(tmp_path / "mine.parquet"))
+    assert "make data" not in own["findings"][0]["fix"]
+
+
+def _leaves(command: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    if hasattr(command, "commands"):
+        return [x for n, c in command.commands.items() for x in _leaves(c, (*path, n))]
+    return [(path, command)]
+
+
+def test_every_command_answers_in_json() -> None:
+    leaves = _leaves(get_command(app))
+    assert len(leaves) > 30
+    lacking = [
+        " ".join(path)
+        for path, command in leaves
+        if "--json" not in {option for p in command.params for option in p.opts}
+    ]
+    # That one prints what the command inside the container prints.
+    assert lacking == ["image run"]
