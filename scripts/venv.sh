@@ -103,7 +103,9 @@ fi
 start=$(date +%s)
 say() { printf '%s %4ds  %s\n' "$venv" "$(($(date +%s) - start))" "$1" >&2; }
 
-mkdir -p .cache
+mkdir -p .cache 2>/dev/null && [ -w .cache ] && [ -w . ] ||
+    die "$venv must be made or repaired, and $root cannot be written by $(id -un)" \
+        "as the owner of the checkout: $0 $kind"
 work=.cache/setup-$kind
 log=$work.log
 job=''

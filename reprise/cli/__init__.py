@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -68,4 +70,23 @@ def main() -> None:
     # Only what the command needs: all groups together import for seconds (SciPy, Ray, charts).
     command = next(iter(sys.argv[1:]), "")
     wanted = tuple(group for group in _GROUPS if group == _MODULES.get(command, command))
-    _build(wanted or _GROUPS)()
+    _show_any_text()
+    try:
+        _build(wanted or _GROUPS)()
+    except OSError as error:
+        _unheard(error)
+
+
+def _show_any_text() -> None:
+    """What lacks a character (LC_ALL=C, a file's name in other bytes) is given its number."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _unheard(error: OSError) -> NoReturn:
+    """The commands report what goes wrong in them: what arrives here kept them from printing it."""
+    sys.stderr.write(f"error standard output: the answer could not be written: {error.strerror}\n")
+    # What is still held back would fail again when the interpreter ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -32,11 +33,32 @@ def finish(report: Report, as_json: bool, quiet_ok: bool = False) -> NoReturn:
     """Print `report` and leave with its exit code. `quiet_ok` omits the line of a fine report."""
     report.command = _command.get(report.command)
     if as_json:
-        sys.stdout.write(orjson.dumps(report.to_json()).decode() + "\n")
+        sys.stdout.write(_json(report.to_json()) + "\n")
         sys.stdout.flush()
     else:
         _print(report, quiet_ok)
     raise typer.Exit(report.exit_code)
+
+
+def _json(value: dict[str, Any]) -> str:
+    """One line of JSON that standard output can carry, whatever its encoding."""
+    try:
+        raw = orjson.dumps(value)
+    except TypeError:
+        # Bytes of a file's name or an argument that are no UTF-8 arrive as lone surrogates.
+        raw = orjson.dumps(_readable(value))
+    utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return raw.decode() if utf8 else json.dumps(orjson.loads(raw), separators=(",", ":"))
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_readable(key): _readable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_readable(item) for item in value]
+    return value
 
 
 def _print(report: Report, quiet_ok: bool) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +105,44 @@ def test_every_command_answers_in_json() -> None:
     ]
     # That one prints what the command inside the container prints.
     assert lacking == ["image run"]
+
+
+def typed(
+    *arguments: str | bytes, out: int = subprocess.PIPE, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    return subprocess.run(
+        [sys.executable, "-m", "reprise", *arguments],
+        cwd=ROOT,
+        env=os.environ | plain | environment,
+        stdout=out,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+
+
+def test_a_terminal_that_knows_no_such_letters_is_told_all_the_same() -> None:
+    name = "路径/hôsts"
+    done = typed("hosts", name)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert b"the hostfile does not exist" in done.stdout
+    where = json.loads(typed("hosts", name, "--json").stdout)["findings"][0]["where"]
+    assert where.isascii() and where.endswith("sts")
+    plain = typed("hosts", name, "--json", PYTHONUTF8="1", PYTHONIOENCODING="ascii")
+    assert plain.stdout.isascii()
+    assert json.loads(plain.stdout)["findings"][0]["where"].endswith(name)
+
+
+def test_a_name_that_is_no_utf8_does_not_break_the_object() -> None:
+    for encoding in ("utf-8", "ascii"):
+        done = typed("hosts", b"/h\xff", "--json", PYTHONUTF8="1", PYTHONIOENCODING=encoding)
+        assert json.loads(done.stdout)["findings"][0]["where"] == "/h\\udcff"
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["text", "json"])
+def test_an_answer_that_cannot_be_written_is_not_fine(more: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = typed("recipe", "list", *more, out=full.fileno())
+    assert done.returncode == 2
+    expected = b"error standard output: the answer could not be written: No space left on device\n"
+    assert done.stderr == expected

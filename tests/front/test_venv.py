@@ -142,6 +142,17 @@ def test_a_copied_checkout_gets_an_environment_of_its_own(mini: Mini, tmp_path: 
     assert str(mini.root) not in script
 
 
+def test_a_checkout_that_cannot_be_written_is_told_as_such(tmp_path: Path) -> None:
+    made = make_mini(tmp_path / "a folder")
+    # Permissions do not hinder root; where this lies nobody can make a folder.
+    (made.root / ".cache").symlink_to("/proc/self/nowhere")
+    done = made.setup()
+    assert done.returncode == 1
+    assert f"{made.root} cannot be written by" in done.stderr
+    assert "fix: as the owner of the checkout" in done.stderr
+    assert not (made.root / ".venv").exists()
+
+
 def test_a_folder_that_is_no_environment_is_left_alone(tmp_path: Path) -> None:
     mini = make_mini(tmp_path / "project")
     (mini.root / ".venv").mkdir()
