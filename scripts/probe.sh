@@ -190,9 +190,10 @@ versions() {
     set -- "$P_PYTHON" -I -
     if [ -n "$P_IMAGE" ]; then
         if ! has "$P_ENGINE"; then blank image "$P_ENGINE: command not found"; return; fi
-        # An image that was built on the locked one says so in a label.
+        # An image that was built on the locked one says so in a label; one that was imported has none.
         lines image 4 "$P_ENGINE" image inspect --format \
-            '{{.Id}} {{json .RepoDigests}} {{index .Config.Labels "org.opencontainers.image.base.digest"}}' "$P_IMAGE"
+            '{{.Id}} {{json .RepoDigests}} {{with .Config.Labels}}{{index . "org.opencontainers.image.base.digest"}}{{end}}' \
+            "$P_IMAGE"
         lines engine 4 "$P_ENGINE" info --format '{{json .Runtimes}}'
         if [ -z "$P_CONTAINER" ]; then blank package 'the container is not started'; return; fi
         set -- "$P_ENGINE" exec -i "$P_CONTAINER" "$@"

@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.bed import Bed, BedHost
 from tests.cluster.conftest import RAY_PYTHON, Operator
 
-pytestmark = [pytest.mark.rehearsal, pytest.mark.full]
+pytestmark = [pytest.mark.rehearsal, pytest.mark.containers]
 
 
 def empty_image() -> bytes:
