@@ -155,6 +155,9 @@ def write_new(path: Path, text: str, report: Report) -> None:
         write_text(path, text)
     except OSError as error:
         raise OperatorError(
-            "init", str(path), f"could not be written: {error.strerror}", "name another place"
+            "init",
+            str(path),
+            f"could not be written: {error.strerror}",
+            "name another place: SITE=FILE for the site file, the argument for the hostfile",
         ) from None
     report.note("init", str(path), "was written; read it, every line says why it is there")

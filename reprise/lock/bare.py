@@ -76,10 +76,10 @@ def adding(name: str, report: Report) -> Iterator[None]:
     """What is wrong with the entry `name` while it is added goes into `report`."""
     try:
         yield
-    except OperatorError as error:
-        report.failed(name, error.where, error.message, error.fix)
     except GitError as error:
         report.failed(name, name, error.last_line, "`make setup`, then repeat the command")
+    except OperatorError as error:
+        report.failed(name, error.where, error.message, error.fix)
 
 
 def has_commits(root: Path, report: Report) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -48,14 +49,19 @@ def without_credentials(text: str) -> str:
     return _CREDENTIALS.sub(r"\1***@", text)
 
 
-class GitError(Exception):
+class GitError(CannotTell):
     """A git command failed; `stderr` is what it said, without credentials in URLs."""
 
     def __init__(self, args: Sequence[str], code: int, stderr: str) -> None:
         self.command = without_credentials(f"git {' '.join(args)}")
         self.code = code
         self.stderr = without_credentials(stderr).strip()
-        super().__init__(f"{self.command}: {self.last_line}")
+        fix = "read git's message, then repeat the command"
+        owned = re.search(r"dubious ownership in repository at '(.+)'", self.stderr)
+        if owned:
+            path = shlex.quote(owned[1])
+            fix = f"git config --global --add safe.directory {path}, if the folder is trusted"
+        super().__init__("git", self.command, self.last_line, fix)
 
     @property
     def last_line(self) -> str:

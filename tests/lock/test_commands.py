@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +115,13 @@ def test_what_people_read(project: Path) -> None:
     done = run("setup", "--machine", "gpu", REPRISE_MIRROR="file:///nowhere")
     assert done.exit_code == 1
     assert "tool: failed" in done.stderr and "setup: problem" in done.stdout
+
+
+def test_git_s_refusal_of_a_checkout_of_another_user_is_told(project: Path, tmp_path: Path) -> None:
+    run_git(project, "init", "-q")
+    subprocess.run(["chown", "-R", "12345", str(project)], check=True)
+    code, report = answer("bundle", "create", str(tmp_path / "b"), "tree.tool", HOME=str(tmp_path))
+    assert (code, report["verdict"]) == (2, "unknown")
+    (told,) = report["findings"]
+    assert "dubious ownership" in told["message"]
+    assert told["fix"].startswith(f"git config --global --add safe.directory {project}")
