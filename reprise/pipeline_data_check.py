@@ -15,7 +15,7 @@ from reprise.data.reward import Scorer, probes, run_scorer
 from reprise.data.reward_judge import judge_reward
 from reprise.data.router import Router, read_router
 from reprise.data.sandbox import with_sandbox
-from reprise.data.settings import Settings, existing, read_overrides
+from reprise.data.settings import Settings, existing, read_overrides, refuse_misspelt
 from reprise.data.tokens import ChatTokenizer
 from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report
@@ -74,7 +74,9 @@ def settings_of(
     values: dict[str, Any] = {}
     if model is not None:
         values = dict(_flat(load(project.root, model, say=say).composition.values))
-    return Settings.from_values(values | read_overrides(overrides))
+    own = read_overrides(overrides)
+    refuse_misspelt(own.keys() - values.keys())
+    return Settings.from_values(values | own)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -175,11 +177,12 @@ def _checked(
 ) -> tuple[Report, list[Checked], Settings]:
     settings = settings_of(project, request.model, request.overrides, say)
     train, val = list(request.train), list(request.val)
-    named_by_recipe = not train and not val
-    if named_by_recipe:
+    brought: list[Path] = []
+    if not train and not val:
         folder = _recipe_data(project, request.model)
-        train = existing(own_files("train") or _filled(settings.train_files, folder), folder)
-        val = existing(own_files("val") or _filled(settings.val_files, folder), folder)
+        train = _own("train") or existing(_filled(settings.train_files, folder), folder)
+        val = _own("val") or existing(_filled(settings.val_files, folder), folder)
+        brought = [path for path in [*train, *val] if path.is_relative_to(folder)]
     if not train and not val:
         raise OperatorError(
             "data-file",
@@ -195,14 +198,14 @@ def _checked(
         progress,
     )
     report, first, second = check_files(command, train, val, inputs)
-    if named_by_recipe:
-        _say_what_brings(report, project, request.model)
+    if brought:
+        _say_what_brings(report, project, request.model, {str(path) for path in brought})
     if isinstance(inputs.router, Router):
         report.data["router"] = str(inputs.router.source)
     return report, first + second, settings
 
 
-def _say_what_brings(report: Report, project: Project, model: str | None) -> None:
+def _say_what_brings(report: Report, project: Project, model: str | None, files: set[str]) -> None:
     """Of a recipe's file that is not there, the command that brings it, and to which folder."""
     folder = _recipe_data(project, model)
     made = model == "rehearsal"
@@ -211,12 +214,15 @@ def _say_what_brings(report: Report, project: Project, model: str | None) -> Non
     )
     report.findings = [
         replace(item, fix=fix)
-        if item.rule == "data-file"
-        and Path(item.where).is_relative_to(folder)
-        and not Path(item.where).exists()
+        if item.rule == "data-file" and item.where in files and not Path(item.where).exists()
         else item
         for item in report.findings
     ]
+
+
+def _own(role: str) -> list[Path]:
+    """The operator's files, from where the command was typed, as `data fetch` takes them."""
+    return [Path(name) for name in own_files(role)]
 
 
 def own_files(role: str) -> list[str]:

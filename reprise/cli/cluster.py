@@ -38,7 +38,10 @@ def register(app: typer.Typer) -> None:
     app.command()(init)
     app.command()(hosts)
     app.command()(doctor)
-    group = typer.Typer(help="Ray on the hosts of a hostfile: start it, look at it, stop it.")
+    group = typer.Typer(
+        help="Ray on the hosts of a hostfile: start it, look at it, stop it.",
+        no_args_is_help=True,
+    )
     group.command("up")(up)
     group.command("status")(status)
     group.command("down")(down)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,7 +12,7 @@ import yaml
 
 from reprise.errors import OperatorError
 
-__all__ = ["Settings", "read_overrides"]
+__all__ = ["Settings", "existing", "read_overrides", "refuse_misspelt"]
 
 # Field of Settings: the key of verl's ppo_trainer config (220e903).
 _KEYS = {
@@ -130,6 +131,39 @@ def read_overrides(lines: Iterable[str]) -> dict[str, Any]:
         except yaml.YAMLError:
             values[key.strip().lstrip("+")] = value
     return values
+
+
+def refuse_misspelt(keys: Iterable[str]) -> None:
+    """Refuse an override that is nearly one that counts here: it would change nothing.
+
+    Others are passed over: a job's overrides hold much that no data file depends on.
+    Raises OperatorError that names all of them.
+    """
+    known = [*_KEYS.values(), *_LEGACY]
+    wrong = {}
+    for key in sorted(keys):
+        near = next((name for name in known if _nearly(key, name)), None)
+        if near is not None and key not in known:
+            wrong[key] = near
+    if wrong:
+        raise OperatorError(
+            "data-settings",
+            ", ".join(wrong),
+            f"expected a setting of verl, found what is nearly {', '.join(wrong.values())}",
+            "correct the override",
+        )
+
+
+def _nearly(key: str, name: str) -> bool:
+    """Whether each part of one dotted key is the other's, or a slip of the hand away from it."""
+    first, second = key.split("."), name.split(".")
+    return len(first) == len(second) and all(
+        one == two
+        or (
+            abs(len(one) - len(two)) <= 2 and difflib.SequenceMatcher(None, one, two).ratio() > 0.85
+        )
+        for one, two in zip(first, second, strict=True)
+    )
 
 
 def existing(files: Iterable[str], folder: Path) -> list[Path]:

@@ -84,8 +84,21 @@ def check_conversion(report: Report, wanted: Conversion, model: Model) -> None:
             "name a folder that does not exist yet; nothing is removed for you",
         )
     report.settle(rule)
+    _source(report, wanted.source)
     report.data["job"] = wanted.command(model)
     report.data["then"] = f"reprise recipe convert --verify {shlex.quote(str(wanted.target))}"
+
+
+def _source(report: Report, source: Path) -> None:
+    """The weights may lie where the training container runs, and not here."""
+    rule = "recipe-convert-source"
+    if not source.exists():
+        report.note(rule, str(source), "is not seen from here, so that it was not looked at")
+    elif not (source / "config.json").is_file():
+        fix = "name the folder of the Hugging Face weights"
+        report.failed(rule, str(source), "expected a folder with config.json, found none", fix)
+    else:
+        report.passed(rule)
 
 
 def check_mcore(report: Report, folder: Path) -> None:

@@ -15,6 +15,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from reprise.cli import app
+from reprise.data.settings import refuse_misspelt
+from reprise.pipeline_data_check import _flat
+from reprise.recipe.load import load
 
 from .hub_server import REVISION, Behaviour, serving
 from .inputs import repeated_problems, row, verl_tree, write_jsonl, write_parquet
@@ -194,6 +197,40 @@ def test_check_of_a_recipe_takes_the_files_that_its_run_gets(
 def test_check_without_files_says_what_to_type(site: Site) -> None:
     code, told = site.json("data", "check")
     assert code == 1 and "reprise data check FILE" in told["findings"][0]["fix"]
+
+
+def test_a_misspelt_override_is_refused_and_a_foreign_one_is_not(
+    site: Site, tmp_path: Path
+) -> None:
+    check = ("data", "check", tmp_path / "t.parquet", "--set")
+    code, told = site.json(*check, "data.train_batch_sise=4", "--set", "trainer.totl_epochs=3")
+    assert code == 1
+    (finding,) = told["findings"]
+    assert finding["where"] == "data.train_batch_sise, trainer.totl_epochs"
+    assert "data.train_batch_size, trainer.total_epochs" in finding["message"]
+    foreign = ("actor_rollout_ref.rollout.name=vllm", "data.val_batch_size=4", "+my.own=1")
+    for override in foreign:
+        assert site.json(*check, override)[1]["findings"][:1] != told["findings"]
+        assert "data-settings" not in {
+            f["rule"] for f in site.json(*check, override)[1]["findings"]
+        }
+
+
+def test_no_setting_of_verl_is_taken_for_a_misspelt_one() -> None:
+    config = load(ROOT, "hy3").composition.values
+    refuse_misspelt(name for name, _ in _flat(config))
+
+
+def test_own_files_are_taken_from_where_the_command_is_typed(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parquet(site.root / "mine.parquet", [row("a", "1", source="nobody")])
+    _, told = site.json("data", "check", TRAIN_FILES="mine.parquet")
+    assert {f["rule"] for f in told["findings"]} >= {"data-source"}, told
+    _, told = site.json("data", "check", TRAIN_FILES="nope.parquet")
+    assert [(f["where"], "make data" in f["fix"]) for f in told["findings"]] == [
+        ("nope.parquet", False)
+    ]
 
 
 def test_describe_as_table_and_as_json(site: Site, tmp_path: Path) -> None:

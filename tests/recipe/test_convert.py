@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_limits(tmp_path: Path, model: str, pp: int, ep: int, failed: list[str], part: str) -> None:
     shape = card_of(ROOT / "recipes", model).model_shape()
     assert shape is not None
+    (tmp_path / "config.json").write_text("{}")
     report = Report("x")
     check_conversion(report, Conversion(tmp_path, tmp_path / "new", pp, ep), shape)
     assert [finding.rule for finding in report.errors()] == failed
@@ -39,6 +40,7 @@ def test_limits(tmp_path: Path, model: str, pp: int, ep: int, failed: list[str],
 def test_an_output_that_is_not_empty(tmp_path: Path) -> None:
     shape = card_of(ROOT / "recipes", "qwen3-8b").model_shape()
     assert shape is not None
+    (tmp_path / "config.json").write_text("{}")
     (tmp_path / "old").mkdir()
     report = Report("x")
     check_conversion(report, Conversion(tmp_path, tmp_path / "old"), shape)
@@ -107,3 +109,13 @@ def test_another_format(tmp_path: Path) -> None:
     check_mcore(report, tmp_path / "m")
     (fault,) = report.errors()
     assert "'zarr'" in fault.message
+
+
+def test_a_source_is_looked_at_where_it_is_seen(tmp_path: Path) -> None:
+    model = card_of(ROOT / "recipes", "qwen3-8b").model_shape()
+    assert model is not None
+    for source, expected in ((tmp_path, "problem"), (tmp_path / "elsewhere", "ok")):
+        report = Report("recipe convert")
+        check_conversion(report, Conversion(source, tmp_path / "new", 1, 1), model)
+        assert report.verdict.value == expected
+        assert [f.rule for f in report.findings] == ["recipe-convert-source"]
