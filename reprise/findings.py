@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Check", "Finding", "Report", "Severity", "State", "Verdict"]
+__all__ = ["Check", "Finding", "Report", "Severity", "State", "Verdict", "without_credentials"]
+
+_CREDENTIALS = re.compile(r"(\w+://)[^/@\s]+@")
+
+
+def without_credentials(text: str) -> str:
+    """`text` with the user and password of every URL in it replaced by stars."""
+    return _CREDENTIALS.sub(r"\1***@", text)
 
 
 class Severity(StrEnum):
@@ -42,7 +50,7 @@ class Finding:
     """One thing to tell the operator.
 
     `where` names the operator's own thing: file:line, a lock entry, a host, metric@step.
-    `fix` is what to type or change; empty only for notes.
+    `fix` is what to type or change; empty only for notes. A URL's login is in none of them.
     """
 
     rule: str
@@ -50,6 +58,10 @@ class Finding:
     where: str
     message: str
     fix: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("where", "message", "fix"):
+            object.__setattr__(self, name, without_credentials(getattr(self, name)))
 
     def to_json(self) -> dict[str, str]:
         """The finding as the object that `--json` prints."""

@@ -8,9 +8,10 @@ import io
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import typer
+if TYPE_CHECKING:
+    import typer
 
 __all__ = ["app", "main"]
 
@@ -34,6 +35,9 @@ def _root() -> None:
 @functools.cache
 def _build(groups: tuple[str, ...] = _GROUPS) -> typer.Typer:
     """The application with the commands of `groups`."""
+    # Not before `main` stands ready for an interrupt: this import takes a while.
+    import typer
+
     made = typer.Typer(
         name="reprise",
         help="From pinned commits to a judged training curve.",
@@ -73,6 +77,8 @@ def main() -> None:
     _show_any_text()
     try:
         _build(wanted or _GROUPS)()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except OSError as error:
         _unheard(error)
 

@@ -28,6 +28,13 @@ def jobs_address(text: str, on_head: bool = False) -> tuple[str, str | None]:
         fix = f"write http://HOST:{_DASHBOARD}"
         raise OperatorError(_RULE, text, f"{scheme}:// is not the Jobs API's protocol", fix)
     place = rest.split("/", 1)[0]
+    if "@" in place:
+        raise OperatorError(
+            _RULE,
+            text,
+            "holds a login: Ray knows tokens only",
+            "leave it out; RAY_AUTH_TOKEN_PATH names the token's file",
+        )
     if place.count(":") > 1 and not place.startswith("["):
         raise OperatorError(
             _RULE, text, "an IPv6 address stands in brackets", f"http://[ADDRESS]:{_DASHBOARD}"

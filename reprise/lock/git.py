@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from reprise.errors import CannotTell
+from reprise.findings import without_credentials
 
 __all__ = ["GitError", "OnLine", "git", "git_dir_env", "stop_running", "without_credentials"]
 
@@ -41,12 +42,6 @@ _SETTINGS = {
 }
 # A transfer that moves less than 1 KB/s for a minute is given up.
 _CONFIG = ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60", "advice.detachedHead=false")
-_CREDENTIALS = re.compile(r"(\w+://)[^/@\s]+@")
-
-
-def without_credentials(text: str) -> str:
-    """`text` with the user and password of every URL in it replaced by stars."""
-    return _CREDENTIALS.sub(r"\1***@", text)
 
 
 class GitError(CannotTell):

@@ -16,6 +16,8 @@ from tests.cluster.make import base, judged, of
         ("ray://10.8.0.11:10001", "ray:// is not the Jobs API's protocol"),
         ("http://127.0.0.1:8265", "not the head"),
         ("http://fd00::12:8265", "in brackets"),
+        ("http://me:secret@head:8265", "holds a login"),
+        ("https://secret@head:8265", "holds a login"),
         ("http://10.8.0.11", "no port"),
         ("http://10.8.0.11:99999", "range"),
         ("", "no host"),

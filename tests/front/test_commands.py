@@ -146,3 +146,35 @@ def test_an_answer_that_cannot_be_written_is_not_fine(more: tuple[str, ...]) -> 
     assert done.returncode == 2
     expected = b"error standard output: the answer could not be written: No space left on device\n"
     assert done.stderr == expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("data", "fetch", "aime-2024", "--mirror", "http://me:hush@127.0.0.1:1"),
+        ("train", "hy3", "--address", "http://me:hush@head:8265"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_login_in_a_url_is_never_shown(command: tuple[str, ...], tmp_path: Path) -> None:
+    for more in ((), ("--json",)):
+        done = typed(*command, *more, DATA_DIR=str(tmp_path))
+        assert done.returncode in (1, 2), done.stdout
+        assert b"***@" in done.stdout
+        assert b"hush" not in done.stdout + done.stderr
+
+
+def test_an_interrupt_while_the_command_still_loads_is_quiet() -> None:
+    # The interrupt comes at the first import of the command line's own library.
+    code = (
+        "import signal, sys, os\n"
+        "class Early:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Early())\n"
+        "from reprise.cli import main\n"
+        "sys.argv = ['reprise', 'hosts', '/']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
