@@ -38,7 +38,9 @@ class Place:
         ):
             if value not in known:
                 message = f"there is no such {name}"
-                raise OperatorError(f"rehearsal-{name}", value, message, f"one of {known}")
+                raise OperatorError(
+                    f"rehearsal-{name}", value, message, f"one of {', '.join(known)}"
+                )
         if self.platform == "cpu" and self.engine == "megatron":
             raise OperatorError(
                 "rehearsal-engine",

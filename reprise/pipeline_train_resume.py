@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -70,7 +71,8 @@ def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
             "train-resume",
             folder.name,
             "the run is finished: there is nothing to take up",
-            f"judge it: make reproduce MODEL={facts['model']} RUN={folder.path}",
+            f"judge it: make reproduce MODEL={facts.get('model') or folder.path.parent.name} "
+            f"RUN={shlex.quote(str(folder.path))}",
         )
     if "place" not in facts:
         raise OperatorError(

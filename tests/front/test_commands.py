@@ -70,6 +70,15 @@ def test_a_run_is_not_judged_by_another_recipes_reference(finished: Path) -> Non
     assert sorted(path.name for path in finished.iterdir()) == ["run.json"]
 
 
+def test_a_finished_run_is_not_taken_up_whatever_its_file_lacks(tmp_path: Path) -> None:
+    folder = tmp_path / "hy3" / "a b"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text('{"state": "finished"}')
+    code, report = answer("train", "--resume", str(folder))
+    assert code == 1
+    assert report["findings"][0]["fix"] == f"judge it: make reproduce MODEL=hy3 RUN='{folder}'"
+
+
 @pytest.mark.parametrize("more", [(), ("--run", "nope")], ids=["train", "judge"])
 def test_an_unknown_recipe_is_named_as_such(more: tuple[str, ...]) -> None:
     code, report = answer("reproduce", "hy4", *more)
