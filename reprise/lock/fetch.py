@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from reprise.errors import OperatorError
+from reprise.errors import CannotTell, OperatorError
 from reprise.lock.checkout import LOCKED_REF
 from reprise.lock.git import GitError, git, without_credentials
 
@@ -35,6 +35,12 @@ _CAUSES = (
     (Cause.REFUSED, ("unadvertised object", "does not allow request for")),
     (Cause.ABSENT, ("not our ref", "couldn't find remote ref", "no such remote ref", "bad object")),
     (Cause.OWNERSHIP, ("dubious ownership",)),
+)
+# Nobody spoke at the other end: git's (libcurl's, ssh's) words for it.
+_NO_ANSWER = (
+    *("Could not resolve", "Failed to connect", "Couldn't connect", "Connection refused"),
+    *("Connection timed out", "Operation timed out", "Network is unreachable", "No route to host"),
+    *("unable to look up", "unable to connect"),
 )
 
 
@@ -65,9 +71,11 @@ def fetch_commit(repo: Path, commit: str, urls: Sequence[str], on_phase: OnPhase
 
     Each source is asked for exactly this commit without history. One that only gives named refs is
     asked for the ref that stands at the commit, else for all of them. A source that fails is noted
-    and the next is tried. Raises OperatorError when none has it, or when the disk is full.
+    and the next is tried. Raises OperatorError when none has it, or when the disk is full, and
+    CannotTell when none could be asked.
     """
     failures: list[str] = []
+    answered = False
     for url in urls:
         fetched = Fetched(url)
         try:
@@ -76,11 +84,13 @@ def fetch_commit(repo: Path, commit: str, urls: Sequence[str], on_phase: OnPhase
             cause = cause_of(error)
             if cause is Cause.DISK:
                 raise _disk_full(repo, error) from error
+            answered |= not any(mark in error.stderr for mark in _NO_ANSWER)
             failures.append(f"{fetched.shown}: {cause} ({error.last_line})")
             continue
         fetched.notes = [*(f"not from {failure}" for failure in failures), *fetched.notes]
         return fetched
-    raise OperatorError(
+    kind = OperatorError if answered else CannotTell
+    raise kind(
         "fetch",
         commit,
         f"no source gave the locked commit: {'; '.join(failures)}",

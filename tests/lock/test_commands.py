@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -125,3 +126,21 @@ def test_git_s_refusal_of_a_checkout_of_another_user_is_told(project: Path, tmp_
     (told,) = report["findings"]
     assert "dubious ownership" in told["message"]
     assert told["fix"].startswith(f"git config --global --add safe.directory {project}")
+
+
+def test_a_setup_that_reached_no_source_could_not_find_out(project: Path, tmp_path: Path) -> None:
+    lock = project / "versions.lock"
+    text = lock.read_text()
+    lock.write_text(text.replace("https://github.com/o/tool.git", "http://127.0.0.1:1/tool.git"))
+    code, report = answer("setup", "tree.tool")
+    assert (code, report["verdict"]) == (2, "unknown")
+    assert "the connection failed" in report["findings"][0]["message"]
+    # A source that answers, and has not got it, is another matter.
+    here = f"file://{tmp_path}/mirror/o/tool.git"
+    lock.write_text(
+        re.sub(r'commit = ".*"', f'commit = "{"1" * 40}"', text).replace(
+            "https://github.com/o/tool.git", here
+        )
+    )
+    code, report = answer("setup", "tree.tool")
+    assert (code, report["verdict"]) == (1, "problem"), report
