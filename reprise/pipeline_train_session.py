@@ -65,7 +65,7 @@ class Session:
         job = write_job(self.folder, self.task, number, resume, secret_file(self.folder))
         with self.console.phase("submit"):
             jobs.submit(
-                f"{self.folder.name}-{number}",
+                self.folder.job(number),
                 job["entrypoint"],
                 job["runtime_env"],
                 {"run": self.folder.name, "attempt": str(number)},

@@ -74,7 +74,7 @@ def last_attempt(folder: RunFolder, facts: Mapping[str, Any]) -> dict[str, Any]:
     if attempts:
         return dict(attempts[-1])
     if attempts is None and folder.log_file(1).exists():
-        return {"number": 1, "job": f"{folder.name}-1", "resumed_from": None}
+        return {"number": 1, "job": folder.job(1), "resumed_from": None}
     return {}
 
 

@@ -90,13 +90,17 @@ class RunFolder:
         """
         return list(self.read().get("attempts") or [])
 
+    def job(self, number: int) -> str:
+        """The submission id of attempt `number` in Ray."""
+        return f"{self.name}-{number}"
+
     def begin_attempt(self, resumed_from: int | None) -> dict[str, Any]:
         """Record a new attempt before its job is submitted; its number is the next free one."""
         attempts = self.attempts()
         number = len(attempts) + 1
         attempt = {
             "number": number,
-            "job": f"{self.name}-{number}",
+            "job": self.job(number),
             "started": time.time(),
             "ended": None,
             "outcome": None,

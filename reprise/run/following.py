@@ -83,7 +83,7 @@ def run_attempt(
     A job that stalls is stopped, and one that Ctrl-C interrupts, which is passed on. Raises
     OperatorError when Ray refuses the job.
     """
-    job_id = f"{folder.name}-{number}"
+    job_id = folder.job(number)
     folder.event("submit", attempt=number, job=job_id)
     jobs.submit(job_id, job.entrypoint, job.runtime_env, {"run": folder.name})
     folder.event("submitted", attempt=number)
@@ -121,7 +121,7 @@ def follow(folder: RunFolder, number: int, jobs: Jobs, follower: Follower) -> At
                 folder.event("phase", attempt=number, name=phase)
                 follower.on_phase(phase)
 
-        tail = jobs.tail(f"{folder.name}-{number}", folder.log_file(number), take_line)
+        tail = jobs.tail(folder.job(number), folder.log_file(number), take_line)
         rest = False
         try:
             attempt = _until_ended(folder, number, jobs, follower, watch, facts.get("steps"))
@@ -147,7 +147,7 @@ def _until_ended(
         now = time.monotonic()
         state, message, lost = "", "", ""
         try:
-            state, message = jobs.state(f"{folder.name}-{number}")
+            state, message = jobs.state(folder.job(number))
             silent_since = None
         except CannotTell as error:
             silent_since = silent_since or now

@@ -213,7 +213,7 @@ class Monitor:
             seen.nodes = (len(alive), len(nodes), sum(node.gpus for node in alive))
             since = seen.since_step or 0.0
             if since > watchers.PLACED_SECONDS or watchers.silent(since, self._usual(seen)):
-                return pending(address, token, f"{seen.run}-{seen.attempt}")
+                return pending(address, token, self.folder.job(seen.attempt))
         except CannotTell as error:
             self.unanswered = error
         return None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import httpx
 
 from reprise.errors import CannotTell, OperatorError
 
-__all__ = ["Node", "list_nodes"]
+__all__ = ["Node", "ask_dashboard", "list_nodes"]
 
 _SECONDS = 10.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +40,48 @@ def list_nodes(address: str, token: str | None) -> list[Node]:
     tells dead nodes at once. Raises CannotTell when it does not answer, OperatorError when it asks
     for another token.
     """
+    return ask_dashboard(
+        *(address, "nodes", token, {"view": "summary"}),
+        *("run-nodes", "the list of nodes"),
+        lambda answer: [_node(item) for item in answer["data"]["summary"]],
+    )
+
+
+def ask_dashboard(
+    address: str,
+    path: str,
+    token: str | None,
+    query: Mapping[str, str],
+    rule: str,
+    what: str,
+    take: Callable[[Any], T],
+    seconds: float = _SECONDS,
+) -> T:
+    """What `take` makes of the JSON at `path` of the dashboard at `address`.
+
+    Raises CannotTell (`rule`, `what` could not be read) when it does not answer, or not what `take`
+    expects, and OperatorError when it asks for another token.
+    """
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         # trust_env would send the cluster's own address through a site's proxy.
-        with httpx.Client(trust_env=False, headers=headers, timeout=_SECONDS) as client:
-            answer = client.get(f"{address}/nodes", params={"view": "summary"})
-            if answer.status_code in (401, 403):
-                said = "refused ours" if token else "got none"
-                raise OperatorError(
-                    "run-token",
-                    address,
-                    f"the dashboard asks for a token, and {said}",
-                    "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
-                )
-            answer.raise_for_status()
-            summary = answer.json()["data"]["summary"]
-            return [_node(item) for item in summary]
+        with httpx.Client(trust_env=False, headers=headers, timeout=seconds) as client:
+            answer = client.get(f"{address}/{path}", params=query)
+        if answer.status_code in (401, 403):
+            said = "refused ours" if token else "got none"
+            raise OperatorError(
+                "run-token",
+                address,
+                f"the dashboard asks for a token, and {said}",
+                "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
+            )
+        answer.raise_for_status()
+        return take(answer.json())
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise CannotTell(
-            "run-nodes",
+            rule,
             address,
-            f"the list of nodes could not be read: {type(error).__name__}: {error}",
+            f"{what} could not be read: {type(error).__name__}: {error}",
             "check that the head node is up and reachable, then repeat the command",
         ) from None
 

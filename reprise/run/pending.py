@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-
-from reprise.errors import CannotTell
-from reprise.run.nodes import list_nodes
+from reprise.run.nodes import ask_dashboard, list_nodes
 
 __all__ = ["Waits", "pending"]
 
+_RULE = "run-pending"
 _SECONDS = 10.0
 _WAITING_GROUPS = frozenset({"PENDING", "RESCHEDULING", "PREPARED"})
 _WAITING_ACTORS = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING"})
@@ -80,39 +78,24 @@ def _of(
 
 def _driver(address: str, token: str | None, job: str) -> str | None:
     """Ray's own number of the job `job`; None before its driver has connected."""
-    found = _get(f"{address}/api/jobs/{job}", token, {}).get("job_id")
-    return str(found) if found else None
+    return ask_dashboard(
+        *(address, f"api/jobs/{job}", token, {}),
+        *(_RULE, f"job {job}"),
+        lambda answer: answer["job_id"] or None,
+        seconds=_SECONDS + 5,
+    )
 
 
 def _ask(address: str, token: str | None, what: str) -> list[Mapping[str, Any]]:
     """A list of the State API (ray: dashboard/modules/state/state_head.py)."""
     query = {"detail": "1", "limit": "10000", "timeout": f"{_SECONDS:g}"}
-    found = _get(f"{address}/api/v0/{what}", token, query)
-    try:
-        return [item for item in found["data"]["result"]["result"] if isinstance(item, dict)]
-    except (KeyError, TypeError) as error:
-        raise _silent(f"{address}/api/v0/{what}", error) from None
-
-
-def _get(url: str, token: str | None, query: Mapping[str, str]) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    try:
-        # trust_env would send the cluster's own address through a site's proxy.
-        with httpx.Client(trust_env=False, headers=headers, timeout=_SECONDS + 5) as client:
-            answer = client.get(url, params=query)
-            answer.raise_for_status()
-            found = answer.json()
-    except (httpx.HTTPError, ValueError) as error:
-        raise _silent(url, error) from None
-    return found if isinstance(found, dict) else {}
-
-
-def _silent(url: str, error: Exception) -> CannotTell:
-    return CannotTell(
-        "run-pending",
-        url,
-        f"what the cluster waits for could not be read: {type(error).__name__}: {error}",
-        "check that the head node is up and reachable, then repeat the command",
+    return ask_dashboard(
+        *(address, f"api/v0/{what}", token, query),
+        *(_RULE, f"the list of {what}"),
+        lambda answer: [
+            item for item in answer["data"]["result"]["result"] if isinstance(item, dict)
+        ],
+        seconds=_SECONDS + 5,
     )
 
 

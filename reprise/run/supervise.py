@@ -94,7 +94,7 @@ def supervise(
             return Supervised(attempt, attempt.message, OUT_OF_SIGHT)
         if attempt.outcome is Outcome.STALLED:
             hands.say(f"attempt {number}: {attempt.message}; stopping its job")
-            _stop(jobs, f"{folder.name}-{number}")
+            _stop(jobs, folder.job(number))
         cause = hands.cause(number) or attempt.message.partition("\n")[0].rstrip(":")
         _record(folder, attempt, cause)
         if attempt.outcome is Outcome.SUCCEEDED:
