@@ -10,7 +10,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"lock", "data", "recipe", "cluster", "run", "triage", "curves", "rehearsal"}
-SHARED = {"findings", "errors", "files", "metrics", "progress", "tensorfiles", "jobenv"}
+SHARED = {
+    "errors",
+    "files",
+    "findings",
+    "jobenv",
+    "metrics",
+    "parallel",
+    "progress",
+    "tensorfiles",
+}
 MODULES = sorted((ROOT / "reprise").rglob("*.py"))
 
 

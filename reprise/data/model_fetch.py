@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from reprise.data.place import place, room_for
 from reprise.data.shards import INDEX
 from reprise.data.verified import Verified, git_blob_id
 from reprise.errors import CannotTell, OperatorError
+from reprise.parallel import in_parallel
 
 __all__ = ["ModelWanted", "copy_model", "fetch_model", "list_files"]
 
@@ -90,7 +90,11 @@ def fetch_model(
     room_for(folder, sum(files[path].size or 0 for path in missing))
     lock = threading.Lock()
 
+    stopped = threading.Event()
+
     def report(count: int) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt  # part files are kept
         if progress is not None:
             with lock:
                 progress(count)
@@ -107,8 +111,8 @@ def fetch_model(
             return error
         return None
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [error for error in pool.map(one, rest) if error is not None]
+    errors = in_parallel(one, rest, _AT_ONCE, stopped.set)
+    return [error for error in errors if error is not None]
 
 
 def _there(remote: Remote, target: Path) -> bool:

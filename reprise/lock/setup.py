@@ -19,10 +19,11 @@ from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report
 from reprise.lock.checkout import Checkout, Standing, gitlinks, inspect
 from reprise.lock.fetch import OnPhase
+from reprise.lock.git import stop_running
 from reprise.lock.materialize import materialize, system_error
 from reprise.lock.model import Submodule, Tree
-from reprise.lock.parallel import in_parallel
 from reprise.lock.sources import Mirror, urls_for
+from reprise.parallel import in_parallel
 
 __all__ = ["OnTree", "Placed", "alone", "place_tree", "setup_trees"]
 
@@ -83,7 +84,7 @@ def setup_trees(
         return placed
 
     here = [name for name, tree in trees.items() if tree.path is not None]
-    for name, result in zip(here, in_parallel(one, here, _PARALLEL), strict=True):
+    for name, result in zip(here, in_parallel(one, here, _PARALLEL, stop_running), strict=True):
         rule = f"tree.{name}"
         if isinstance(result, OperatorError):
             record = report.unknown if isinstance(result, CannotTell) else report.failed

@@ -14,7 +14,6 @@ import subprocess
 import tarfile
 import tomllib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from reprise.files import dump_json, sha256_file, sha256_text, write_text, writi
 from reprise.lock.git import git
 from reprise.lock.requirements import read_pins
 from reprise.lock.resolve import find_pip
+from reprise.parallel import in_parallel
 
 __all__ = ["Trim", "build_site", "pack_checkout", "pack_files", "pack_folder", "read_trim"]
 
@@ -171,14 +171,13 @@ def pack_folder(
         size += length
     targets = [into / f"{name}-{index:03d}.tar.xz" for index in range(len(groups))]
 
-    def one(target: Path, group: list[Path]) -> None:
-        if not target.exists():
-            pack_files(target, folder, group)
-            on_step(target.name)
+    def one(index: int) -> None:
+        if not targets[index].exists():
+            pack_files(targets[index], folder, groups[index])
+            on_step(targets[index].name)
 
     # xz lets go of Python's lock: as many at once as there are processors.
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        list(pool.map(one, targets, groups))
+    in_parallel(one, range(len(targets)), len(os.sched_getaffinity(0)))
     return targets
 
 

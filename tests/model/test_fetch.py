@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 
 import pytest
+from data import hub_server
 
 from reprise.data.hub import Hub
 from reprise.data.model_fetch import ModelWanted, copy_model, fetch_model, list_files
@@ -207,3 +211,31 @@ def test_a_server_without_the_model(served: Path, tmp_path: Path) -> None:
         list_files(Hub(endpoint), ModelWanted("m", "org/m", REVISION))
     with pytest.raises(CannotTell):
         list_files(ModelScope("http://127.0.0.1:9"), ModelWanted("m", "org/m", REVISION))
+
+
+def test_an_interrupt_ends_the_transfers_and_keeps_their_parts(tmp_path: Path) -> None:
+    size = 40_000_000
+    names = [f"model-0000{n}-of-00004.safetensors" for n in range(1, 5)]
+    behaviour = hub_server.Behaviour(files={name: bytes(size) for name in names}, pause=0.02)
+    with hub_server.serving(behaviour) as endpoint:
+        code = (
+            "import sys; from pathlib import Path\n"
+            "from reprise.data.download import Remote\n"
+            "from reprise.data.model_fetch import ModelWanted, fetch_model\n"
+            "from reprise.data.verified import Verified\n"
+            "url, folder, size, *names = sys.argv[1:]\n"
+            "files = {n: Remote(url + n, n, int(size), '0' * 64) for n in names}\n"
+            "show = lambda count: print(count, flush=True)\n"
+            "wanted = ModelWanted('x', 'x/y', 'main')\n"
+            "fetch_model(files, wanted, Path(folder), Verified(Path(folder + '.seen')), show)\n"
+        )
+        url = f"{endpoint}/x/y/resolve/{hub_server.REVISION}/"
+        command = [sys.executable, "-c", code, url, str(tmp_path / "m"), str(size), *names]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert stderr.rstrip().endswith(b"KeyboardInterrupt")
+    left = sorted(path.name for path in (tmp_path / "m").iterdir())
+    assert left and all(name.startswith(".") and name.endswith(".part") for name in left)
