@@ -76,11 +76,32 @@ def main() -> None:
     wanted = tuple(group for group in _GROUPS if group == _MODULES.get(command, command))
     _show_any_text()
     try:
-        _build(wanted or _GROUPS)()
+        _run(wanted or _GROUPS)
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
         _unheard(error)
+
+
+def _run(groups: tuple[str, ...]) -> None:
+    app = _build(groups)
+    from reprise.cli.usage import asks_json, usage_report
+
+    arguments = sys.argv[1:]
+    if not asks_json(arguments):
+        app()
+        return
+    import typer
+
+    from reprise.cli.render import finish
+
+    try:
+        try:
+            sys.exit(app(standalone_mode=False))
+        except typer.TyperException as error:
+            finish(usage_report(app, arguments, error), as_json=True)
+    except typer.Exit as end:
+        sys.exit(end.exit_code)
 
 
 def _show_any_text() -> None:

@@ -187,3 +187,31 @@ def test_an_interrupt_while_the_command_still_loads_is_quiet() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "said"),
+    [
+        ("lock check --nope", "lock check", "No such option: --nope"),
+        ("data convert", "data convert", "Missing argument 'IN'."),
+        ("lock nope", "lock", "No such command 'nope'."),
+        ("train --seed", "train", "Option '--seed' requires an argument."),
+        ("reproduce --ranks 3", "reproduce", "Input should be less than or equal to 2"),
+        ("lock", "lock", "expected a command before --json"),
+    ],
+)
+def test_a_command_typed_wrongly_is_told_in_json_too(words: str, command: str, said: str) -> None:
+    first, *rest = words.split()
+    done = typed(first, "--json", *rest) if rest == ["--seed"] else typed(first, *rest, "--json")
+    assert (done.returncode, done.stderr) == (2, b"")
+    report = json.loads(done.stdout)
+    assert (report["command"], report["verdict"]) == (command, "unknown")
+    (told,) = report["findings"]
+    assert said in told["message"]
+    assert told["fix"].startswith(f"reprise {command} --help")
+
+
+def test_a_command_typed_wrongly_is_told_in_words_where_no_json_was_asked_for() -> None:
+    done = typed("recipe", "show", "--nope", "--", "--json")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"No such option: --nope" in done.stderr
