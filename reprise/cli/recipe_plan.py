@@ -64,7 +64,7 @@ def plan_recipe(
 
 _PARTS = {
     "parameters": "parameters",
-    "training": "training, GiB of a card at the worst stage",
+    "training": "training, GiB of {place} at the worst stage",
     "rollout": "rollout, GiB of a card",
     "rollout_cache": "rollout cache",
     "host": "host memory, GiB of a node",
@@ -76,11 +76,12 @@ _PARTS = {
 
 def _print_plan(data: dict[str, Any]) -> None:
     console = Console(soft_wrap=True)
+    place = "a process" if "host_memory" in data else "a card"
     for part, title in _PARTS.items():
         rows = data.get(part)
         if not rows:
             continue
-        table = Table(title, "", box=None, pad_edge=False)
+        table = Table(title.format(place=place), "", box=None, pad_edge=False)
         for name, value in rows.items():
             shown = f"{value:,}" if isinstance(value, int) else str(value)
             table.add_row(f"  {escape(str(name))}", escape(shown))

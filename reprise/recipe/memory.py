@@ -18,7 +18,7 @@ from reprise.recipe.rules.rollout import legal_tps
 from reprise.recipe.setup import Setup
 
 __all__ = [
-    "CONTEXT",
+    "CONTEXT_TERM",
     "GIB",
     "SERVER_BUFFERS",
     "Memory",
@@ -35,6 +35,7 @@ GIB = 2**30
 # TransformerEngine, 1.3 GiB with FSDP. Communication buffers of many ranks come on top, and what
 # the allocator keeps in reserve: neither is known.
 CONTEXT = 3 * GIB
+CONTEXT_TERM = "context and buffers"
 # What vLLM 0.23 holds beside weights, a batch's activations and the cache: 0.11 to 0.23 GiB on
 # ten sizes on an H200 (docs/gpu.md).
 SERVER_BUFFERS = int(0.13 * GIB)
@@ -154,7 +155,7 @@ def _worst(held: dict[str, int], phases: list[dict[str, int]]) -> Memory:
     """What is always held, and the terms of the phase with most; those of the others are 0."""
     peak = max(phases, key=lambda phase: sum(phase.values()))
     absent = {term: 0 for phase in phases for term in phase}
-    return Memory({**held, **absent, **peak, "context and buffers": CONTEXT})
+    return Memory({**held, **absent, **peak, CONTEXT_TERM: CONTEXT})
 
 
 def _stage_memory(

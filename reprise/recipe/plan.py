@@ -10,8 +10,10 @@ from reprise.recipe.critic import (
     with_critic_on_disk,
     with_critic_on_host,
 )
+from reprise.recipe.host import machine_memory
 from reprise.recipe.load import Loaded
 from reprise.recipe.memory import (
+    CONTEXT_TERM,
     GIB,
     Memory,
     checkpoint_bytes,
@@ -21,6 +23,7 @@ from reprise.recipe.memory import (
     training_memory,
 )
 from reprise.recipe.rules.base import Undecided
+from reprise.recipe.rules.memory import on_cpu
 from reprise.recipe.setup import Setup
 
 __all__ = ["ADVICE", "MFU", "plan", "setup_of"]
@@ -44,21 +47,29 @@ def setup_of(loaded: Loaded) -> Setup:
 
 
 def plan(
-    loaded: Loaded, gpu_memory: float | None = None, throughput: float | None = None
+    loaded: Loaded,
+    gpu_memory: float | None = None,
+    throughput: float | None = None,
+    host_memory: float | None = None,
 ) -> Report:
     """Terms and sums in `data`, and a finding for whatever does not fit.
 
     `gpu_memory` is a card's memory in GiB (the card's own by default), `throughput` tokens a
-    second and GPU over a whole step, as verl reports it in perf/throughput.
+    second and GPU over a whole step, as verl reports it in perf/throughput. `host_memory` in GiB
+    is that of a node (the recipe's by default; on a CPU this machine's, where it states none).
     """
     report = Report("recipe plan")
     setup = setup_of(loaded)
     memory = gpu_memory or loaded.known.gpu_memory
+    host = host_memory or loaded.card.machine.host_memory
     report.data["verl"] = loaded.tree.label()
     try:
-        _training(report, setup, memory)
-        _rollout(report, setup, memory)
-        _host(report, setup, loaded.card.machine.host_memory)
+        if memory is None and on_cpu(setup):
+            _on_host(report, setup, host or machine_memory())
+        else:
+            _training(report, setup, memory)
+            _rollout(report, setup, memory)
+            _host(report, setup, host)
         _disk(report, setup)
         _time(report, setup, loaded.card.machine.bf16_tflops, throughput)
     except Undecided as error:
@@ -72,11 +83,39 @@ def _table(memory: Memory) -> dict[str, float]:
     return {**shown, "total": round(memory.total / GIB, 2)}
 
 
-def _training(report: Report, setup: Setup, gpu_memory: float | None) -> None:
-    model = setup.model
-    counts = model.parameters() if model is not None else None
+def _parameters(report: Report, setup: Setup) -> None:
+    counts = setup.model.parameters() if setup.model is not None else None
     if counts is not None:
         report.data["parameters"] = {"total": counts.total, "active": counts.active}
+
+
+def _on_host(report: Report, setup: Setup, host_memory: float) -> None:
+    """Without a card the tensors of a host's ranks are all in its memory."""
+    _parameters(report, setup)
+    terms = with_critic_on_card(setup, training_memory(setup)).terms
+    # What a process holds beside its tensors was seen on a card only: it says nothing here.
+    rank = Memory({name: size for name, size in terms.items() if name != CONTEXT_TERM})
+    report.data["training"] = _table(rank)
+    report.data["host_memory"] = round(host_memory, 2)
+    need = rank.total * setup.gpus_per_node / GIB
+    where = "host memory"
+    tensors = f"the tensors of training take {need:.2f} GiB, the host has {host_memory:.1f}"
+    if need > host_memory:
+        report.failed(
+            "recipe-plan-host", where, tensors,
+            "lower actor.ppo_micro_batch_size_per_gpu, or use a host with more memory",
+        )  # fmt: skip
+        return
+    report.passed("recipe-plan-host")
+    report.note(
+        "recipe-plan-host", where,
+        f"there is no card: {tensors}; what the processes hold beside them is not known",
+        "reprise doctor holds a host against what the machine's profile asks for",
+    )  # fmt: skip
+
+
+def _training(report: Report, setup: Setup, gpu_memory: float | None) -> None:
+    _parameters(report, setup)
     memory = with_critic_on_card(setup, training_memory(setup))
     report.data["training"] = _table(memory)
     if gpu_memory is None:

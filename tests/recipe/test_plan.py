@@ -12,6 +12,7 @@ import pytest
 from reprise.errors import OperatorError
 from reprise.recipe.activations import attention_splits
 from reprise.recipe.card import card_of
+from reprise.recipe.host import machine_memory
 from reprise.recipe.load import load
 from reprise.recipe.memory import (
     GIB,
@@ -196,6 +197,32 @@ def test_fsdp_terms(root: Path, tmp_path: Path) -> None:
     assert counts is not None
     assert data["parameters"]["total"] == counts.total
     assert data["training"]["optimizer"] == round(8 * counts.total / GIB, 2)
+
+
+def test_without_a_card_the_hosts_memory_counts(root: Path) -> None:
+    loaded = load(root, "rehearsal", [Line("trainer.n_gpus_per_node=2")])
+    fine = plan(loaded)
+    assert fine.exit_code == 0
+    terms = fine.data["training"]
+    assert "context and buffers" not in terms and "gpu_memory" not in fine.data
+    assert fine.data["host_memory"] == pytest.approx(machine_memory(), abs=0.01)
+    (told,) = [f for f in fine.findings if f.rule == "recipe-plan-host"]
+    assert "is not known" in told.message
+    # Both ranks lie in one host's memory.
+    assert plan(loaded, host_memory=1.5 * terms["total"]).exit_code == 1
+    on_card = plan(load(root, "rehearsal", [Line("rehearsal/platform=gpu")]))
+    assert [f.fix for f in on_card.findings if f.rule == "recipe-plan-training"] == [
+        "give --gpu-memory GiB"
+    ]
+
+
+@pytest.mark.parametrize(("text", "gib"), [(f"{GIB}\n", 1.0), ("max\n", None), (None, None)])
+def test_a_containers_limit_is_its_memory(
+    tmp_path: Path, text: str | None, gib: float | None
+) -> None:
+    if text is not None:
+        (tmp_path / "limit").write_text(text)
+    assert machine_memory((tmp_path / "limit",)) == (gib or machine_memory(()))
 
 
 def test_a_model_that_cannot_be_read(tmp_path: Path) -> None:

@@ -11,15 +11,20 @@ from reprise.recipe.memory import (
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 
-__all__ = ["RULES", "card_memory"]
+__all__ = ["RULES", "card_memory", "on_cpu"]
 
 _TP = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 _UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
 
+def on_cpu(setup: Setup) -> bool:
+    """Is everything in the host's memory, for lack of a card."""
+    return bool(setup.get("trainer.device") == "cpu")
+
+
 def card_memory(setup: Setup) -> float:
     """A card's memory in GiB; raises NotApplicable on a CPU, Undecided when it is not known."""
-    if setup.get("trainer.device") == "cpu":
+    if on_cpu(setup):
         raise NotApplicable("there is no card: everything lives in the host's memory")
     if setup.known.gpu_memory is None:
         raise Undecided("the memory of a card is not known")
