@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from reprise.errors import CannotTell, OperatorError
 from reprise.run.folder import RunFolder
+from reprise.run.log_tail import LogTail
 
-__all__ = ["ENDED", "Jobs", "LogTail", "open_jobs", "read_token"]
+__all__ = ["ENDED", "Jobs", "open_jobs", "read_token"]
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 """The states in which Ray will not run the job any more."""
 
 _NO_AGENT = "No available agent"
+# As Ray's SDK words an answer; an id or an address may hold these digits as well.
+_UNKNOWN_JOB = "status code 404"
 _AGENT_SECONDS = 90.0
-# For the rest of a log; an API that went away with its cluster is not waited for longer.
-_REST_SECONDS = 10.0
+# A head that is reached answers in milliseconds; a long log, or a package that is stored, takes
+# longer.
+_CONNECT_SECONDS = 10.0
+_READ_SECONDS = 60.0
+_WRITE_SECONDS = 300.0
 
 
 class Jobs:
@@ -44,21 +48,27 @@ class Jobs:
         from ray.exceptions import AuthenticationError
         from ray.job_submission import JobSubmissionClient
 
+        class Client(JobSubmissionClient):
+            """Ray's own, which would wait for ever for a dashboard that hangs."""
+
+            def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+                read = _READ_SECONDS if method == "GET" else _WRITE_SECONDS
+                options.setdefault("timeout", (_CONNECT_SECONDS, read))
+                return super()._do_request(method, endpoint, **options)
+
+        self._refusal = AuthenticationError
+        self._token = token
+
         # Ray reports its packaging step by step; what matters of it becomes a finding.
         for name in ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private"):
             logging.getLogger(f"ray.{name}").setLevel(logging.ERROR)
         self.address = address
         headers = {"Authorization": f"Bearer {token}"} if token else None
         try:
-            self._client = JobSubmissionClient(address, headers=headers)
+            self._client = Client(address, headers=headers)
         except AuthenticationError:
-            raise OperatorError(
-                "run-token",
-                address,
-                f"the Jobs API asks for a token, and {'refused ours' if token else 'got none'}",
-                "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
-            ) from None
-        except (ConnectionError, RuntimeError) as error:
+            raise self._refused() from None
+        except (OSError, RuntimeError) as error:
             raise CannotTell(
                 "run-jobs",
                 address,
@@ -73,8 +83,13 @@ class Jobs:
         runtime_env: Mapping[str, Any],
         metadata: Mapping[str, str],
     ) -> None:
-        """Upload the working directory and submit; raises OperatorError as Ray refuses it."""
+        """Upload the working directory and submit.
+
+        Raises OperatorError as Ray refuses it, CannotTell when the connection breaks and Ray cannot
+        be asked whether the job arrived.
+        """
         deadline = time.monotonic() + _AGENT_SECONDS
+        cut = False
         while True:
             try:
                 self._client.submit_job(
@@ -84,25 +99,58 @@ class Jobs:
                     metadata=dict(metadata),
                 )
                 return
+            except self._refusal:
+                raise self._refused() from None
+            except OSError as error:
+                # It may have arrived: Ray is asked before it is given the job again.
+                cut = True
+                if time.monotonic() >= deadline:
+                    raise CannotTell(
+                        "run-jobs",
+                        self.address,
+                        f"the connection broke while job {job_id} was submitted: {error}",
+                        "check that the head node is up and reachable, then take the run up again: "
+                        "reprise train --resume",
+                    ) from None
             except (RuntimeError, ValueError) as error:
                 # The API answers some seconds before the agent that starts jobs is there.
-                if _NO_AGENT in str(error) and time.monotonic() < deadline:
-                    time.sleep(0.5)
-                    continue
-                raise OperatorError(
-                    "run-submit",
-                    f"job {job_id} at {self.address}",
-                    f"Ray refused the job: {error}",
-                    "check runtime_env.yaml: the size of the working directory, its excludes",
-                ) from None
+                late = _NO_AGENT in str(error) and time.monotonic() < deadline
+                if not late and not (cut and self._arrived(job_id)):
+                    raise OperatorError(
+                        "run-submit",
+                        f"job {job_id} at {self.address}",
+                        f"Ray refused the job: {error}",
+                        "check runtime_env.yaml: the size of the working directory, its excludes",
+                    ) from None
+            if cut and self._arrived(job_id):
+                return
+            time.sleep(0.5)
+
+    def _arrived(self, job_id: str) -> bool:
+        """Whether Ray knows the job; False as well when it cannot be asked."""
+        with contextlib.suppress(CannotTell):
+            return self.find(job_id) is not None
+        return False
+
+    def _refused(self) -> OperatorError:
+        said = "refused ours" if self._token else "got none"
+        return OperatorError(
+            "run-token",
+            self.address,
+            f"the Jobs API asks for a token, and {said}",
+            "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
+        )
 
     def state(self, job_id: str) -> tuple[str, str]:
         """Ray's state of the job (PENDING, RUNNING, SUCCEEDED, ...) and its message.
 
-        Raises CannotTell when the API does not answer.
+        Raises CannotTell when the API does not answer, OperatorError when it asks for another
+        token.
         """
         try:
             info = self._client.get_job_info(job_id)
+        except self._refusal:
+            raise self._refused() from None
         except (RuntimeError, OSError) as error:
             raise CannotTell(
                 "run-jobs",
@@ -117,14 +165,16 @@ class Jobs:
         try:
             return self.state(job_id)[0]
         except CannotTell as error:
-            if "404" in error.message:
+            if _UNKNOWN_JOB in error.message:
                 return None
             raise
 
     def log(self, job_id: str) -> str:
-        """The job's whole log so far. Raises CannotTell when the API does not answer."""
+        """The job's whole log so far. Raises as `state`."""
         try:
             return str(self._client.get_job_logs(job_id))
+        except self._refusal:
+            raise self._refused() from None
         except (RuntimeError, OSError) as error:
             raise CannotTell(
                 "run-jobs",
@@ -135,7 +185,7 @@ class Jobs:
 
     def stop(self, job_id: str) -> None:
         """Ask Ray to stop the job; a job that has ended, or an API that is gone, is no error."""
-        with contextlib.suppress(RuntimeError, OSError):
+        with contextlib.suppress(RuntimeError, OSError, self._refusal):
             self._client.stop_job(job_id)
 
     def tail(self, job_id: str, log: Path, on_line: Callable[[str], None]) -> LogTail:
@@ -145,90 +195,6 @@ class Jobs:
         first, so that who attaches again knows what was said before.
         """
         return LogTail(self._client, job_id, log, on_line)
-
-
-class LogTail:
-    """Copies a job's log to a file as it grows, and hands each whole line to `on_line`."""
-
-    def __init__(self, client: Any, job_id: str, log: Path, on_line: Callable[[str], None]) -> None:
-        self._client = client
-        self._job_id = job_id
-        self._log = log
-        self._on_line = on_line
-        self._seen = 0
-        self._pending = ""
-        self._rest = False
-        self._closed = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="job-log", daemon=True)
-        self._thread.start()
-
-    def close(self, rest: bool) -> None:
-        """End the copy; with `rest`, what it lacks is fetched first, as far as Ray answers.
-
-        Ray itself ends its stream of a job's log some seconds after the job.
-        """
-        self._rest = rest
-        with contextlib.suppress(RuntimeError):  # the stream has ended by itself
-            self._loop.call_soon_threadsafe(self._closed.set)
-        self._thread.join(_REST_SECONDS)
-
-    def _run(self) -> None:
-        try:
-            # A disk that is full or gone is the watch's to tell; the job keeps its own log.
-            with contextlib.suppress(OSError):
-                self._loop.run_until_complete(self._copy())
-        finally:
-            self._loop.close()
-
-    async def _copy(self) -> None:
-        self._know()
-        with self._log.open("ab") as file:
-            stream = asyncio.ensure_future(self._stream(file))
-            closed = asyncio.ensure_future(self._closed.wait())
-            await asyncio.wait({stream, closed}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (stream, closed):
-                task.cancel()
-            await asyncio.gather(stream, closed, return_exceptions=True)
-            if self._rest:
-                with contextlib.suppress(RuntimeError, OSError):
-                    self._take(file, str(self._client.get_job_logs(self._job_id)), 0)
-        if self._pending:
-            self._on_line(self._pending)
-
-    def _know(self) -> None:
-        """Give what the file holds to `on_line`."""
-        with contextlib.suppress(FileNotFoundError):
-            text = self._log.read_bytes().decode(errors="replace")
-            self._seen = len(text)
-            self._lines(text)
-
-    async def _stream(self, file: IO[bytes]) -> None:
-        while True:
-            position = 0
-            try:
-                async for chunk in self._client.tail_job_logs(self._job_id):
-                    self._take(file, chunk, position)
-                    position += len(chunk)
-                return
-            except Exception:
-                # The connection broke or the job has no log yet: Ray sends the whole log again on
-                # the next connection.
-                await asyncio.sleep(0.5)
-
-    def _take(self, file: IO[bytes], text: str, position: int) -> None:
-        """Write what is new of `text`, which begins at character `position` of the log."""
-        fresh = text[max(self._seen - position, 0) :]
-        if fresh:
-            self._seen = position + len(text)
-            file.write(fresh.encode(errors="replace"))
-            file.flush()
-            self._lines(fresh)
-
-    def _lines(self, text: str) -> None:
-        *lines, self._pending = (self._pending + text).split("\n")
-        for line in lines:
-            self._on_line(line)
 
 
 def open_jobs(folder: RunFolder) -> Jobs:
