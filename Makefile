@@ -210,10 +210,11 @@ lint: ## ruff, mypy, shellcheck, hadolint
 
 bench: ## Run a benchmark on an idle machine: BENCH=data/files; else list them
 	@$(DEV)
-	@if [ -n "$$BENCH" ]; then \
+	@if [ -n "$$BENCH" ] && [ -f "benchmarks/$$BENCH.py" ]; then \
 		.venv/bin/python "benchmarks/$$BENCH.py"; \
 	else \
 		for file in benchmarks/*/*.py; do printf '%-24s %s\n' "$$(echo "$$file" | cut -d/ -f2- | cut -d. -f1)" "$$(head -1 "$$file" | tr -d '"')"; done; \
+		[ -z "$$BENCH" ] || { printf 'error BENCH=%s: there is no such benchmark; there are those above\n' "$$BENCH" >&2; exit 1; }; \
 	fi
 
 docs: ## Write docs/cli.md from the commands' own help

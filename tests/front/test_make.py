@@ -177,3 +177,14 @@ def test_a_ray_of_others_needs_no_rehearsal_here(
     monkeypatch.setenv("RAY_ADDRESS", "http://head:8265")
     make(stage, "train")
     assert said(stage)[2:] == [".venv/bin/reprise", "train", "--", "rehearsal"]
+
+
+@pytest.mark.parametrize("name", ["nope", "data/nope", "../tests/conftest", "data", NASTY])
+def test_a_benchmark_that_is_none_is_told_with_those_that_are(name: str, stage: Path) -> None:
+    (stage / "benchmarks" / "data").mkdir(parents=True)
+    (stage / "benchmarks" / "data" / "files.py").write_text('"""What files cost."""\n')
+    done = make(stage, "bench", f"BENCH={name}")
+    assert done.returncode == 2
+    assert f"BENCH={name}: there is no such benchmark" in done.stderr
+    assert done.stdout.split(maxsplit=1) == ["data/files", "What files cost.\n"]
+    assert said(stage) == ["scripts/venv.sh", "dev"]
