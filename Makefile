@@ -12,12 +12,14 @@ GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$
 GIVEN := $(filter-out $(ENVIRONMENT) MAKEFLAGS SHELL,$(GIVEN))
 ifneq ($(GIVEN),)
 READS := $(shell awk -f scripts/variables.awk Makefile)
+# What only the image is built with.
+READS := $(if $(value CONTAINER),$(READS),$(filter-out reproduce:BASE,$(READS)))
 GOALS := $(or $(MAKECMDGOALS),help)
 ifeq ($(filter-out $(READS),$(GOALS:%=%:)),)
 READ := $(sort $(foreach goal,$(GOALS),$(patsubst $(goal):%,%,$(filter $(goal):%,$(READS)))))
 UNREAD := $(filter-out $(READ),$(GIVEN))
 ifneq ($(UNREAD),)
-$(error `make $(GOALS)` does not read $(UNREAD); it reads $(or $(READ),no variable) (what is meant for the environment stands before the command))
+$(error `make $(GOALS)` does not read $(UNREAD); it reads $(or $(READ),no variable)$(if $(and $(filter BASE,$(UNREAD)),$(filter CONTAINER,$(READ))), and BASE beside CONTAINER=1) (what is meant for the environment stands before the command))
 endif
 endif
 endif

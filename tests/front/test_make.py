@@ -108,6 +108,7 @@ def test_no_recipe_line_takes_a_variable_from_make() -> None:
         (["check", "MODLE=hy3"], "`make check` does not read MODLE; it reads ALGO EXPLAIN MODEL"),
         (["train", "MODEL=hy3", "STEPS=3"], "`make train` does not read STEPS"),
         (["MODEL=hy3"], "`make help` does not read MODEL; it reads no variable"),
+        (["reproduce", "BASE=debian@sha256:0"], "and BASE beside CONTAINER=1"),
         (["runs", "A;touch${IFS}made;=1"], ""),
     ],
 )
