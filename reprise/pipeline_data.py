@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from reprise.data.check import Progress
-from reprise.data.fetch import Places, Wanted, count_rows, fetch
-from reprise.data.hub import Hub
+from reprise.data.fetch import Fetched, Places, Wanted, count_rows, fetch
+from reprise.data.hub import Hub, retries_told
 from reprise.data.verified import Verified
-from reprise.errors import CannotTell, OperatorError
+from reprise.errors import OperatorError
 from reprise.findings import Report, State
 from reprise.lock.model import Data
 from reprise.lock.read import read_lock, resolve_name
@@ -75,6 +76,7 @@ def fetch_data(
     instead = {} if names else {role: own_files(role) for role in INSTEAD}
     fresh: dict[str, list[Path]] = {"train": [], "val": []}
     report.data["files"] = []
+    hub = functools.cache(Hub)  # one that nobody reaches is not asked for the next file again
     for name in names or list(lock.data):
         role = roles.get(name, "train")
         if instead.get(role):
@@ -83,7 +85,13 @@ def fetch_data(
         if name not in lock.data:
             report.failed("data-fetch", name, "is no data entry", "reprise data fetch NAME")
             continue
-        _fetch_one(report, project, (name, lock.data[name]), request, fresh[role], progress)
+        places = Places(_hubs(hub, request.mirror, lock.data[name].mirrors), request.local)
+        with retries_told(say):
+            done = _fetch_one(report, project, (name, lock.data[name]), request, places, progress)
+        if done is not None and (done.how != "present" or request.deep):
+            fresh[role].append(done.wanted.target)
+    if not report.checks:
+        report.passed("data-fetch")
     for role, files in instead.items():
         fresh[role].extend(map(Path, files))
     if request.check and (fresh["train"] or fresh["val"]):
@@ -97,7 +105,6 @@ def fetch_data(
         ]
         report.absorb(checked)
         report.data["checked"] = checked.data["files"]
-    report.settle("data-fetch")
     return report
 
 
@@ -106,16 +113,16 @@ def _fetch_one(
     project: Project,
     named: tuple[str, Data],
     request: FetchRequest,
-    fresh: list[Path],
+    places: Places,
     progress: Progress | None,
-) -> None:
+) -> Fetched | None:
     name, entry = named
     try:
         wanted = _wanted(project, name, entry)
         size = wanted.bytes
         done = fetch(
             wanted,
-            Places(_hubs(request.mirror, entry.mirrors), request.local),
+            places,
             Verified(project.cache / "verified.json"),
             request.deep,
             request.replace,
@@ -123,17 +130,17 @@ def _fetch_one(
         )
         if done.how != "present":
             count_rows(wanted)
-    except CannotTell as error:
-        report.unknown(error.rule, error.where, error.message, error.fix)
-        return
     except OperatorError as error:
-        report.failed(error.rule, error.where, error.message, error.fix)
-        return
+        told = error.report(report.command)
+        if told.findings[0] not in report.findings:
+            report.absorb(told)
+        return None
     report.data["files"].append(done.to_json())
-    if done.how != "present" or request.deep:
-        fresh.append(wanted.target)
+    return done
 
 
-def _hubs(mirror: str | None, mirrors: Sequence[str]) -> list[Hub]:
+def _hubs(
+    hub: Callable[[str | None], Hub], mirror: str | None, mirrors: Sequence[str]
+) -> list[Hub]:
     """The named mirror alone, else HF_ENDPOINT or the public hub, then the lock's mirrors."""
-    return [Hub(mirror)] if mirror else [Hub(), *(Hub(url) for url in mirrors)]
+    return [hub(mirror)] if mirror else [hub(None), *(hub(url) for url in mirrors)]

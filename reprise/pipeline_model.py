@@ -13,7 +13,7 @@ from reprise.cluster.hostfile import Host, named_hosts, read_hostfile
 from reprise.cluster.site import load_site
 from reprise.cluster.ssh import Ssh
 from reprise.cluster.unreached import why
-from reprise.data.hub import Hub
+from reprise.data.hub import Hub, retries_told
 from reprise.data.model_check import (
     HERE,
     Inspection,
@@ -77,7 +77,10 @@ def _wanted(project: Project, name: str) -> ModelWanted:
 
 
 def fetch_locked_model(
-    project: Project, request: ModelRequest, progress: Progress | None = None
+    project: Project,
+    request: ModelRequest,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """`reprise model fetch`: the files, then the check of what is there."""
     report = Report("model fetch")
@@ -89,14 +92,17 @@ def fetch_locked_model(
         source: Hub | ModelScope = (
             ModelScope(request.mirror) if request.origin == "modelscope" else Hub(request.mirror)
         )
-        files = list_files(source, wanted, request.revision)
-        total = sum(remote.size or 0 for remote in files.values())
-        store = Verified(project.cache / "verified.json")
-        ticker = _ticker(progress, wanted.name, total)
-        for error in fetch_model(files, wanted, folder, store, ticker):
+        with retries_told(say):
+            files = list_files(source, wanted, request.revision)
+            total = sum(remote.size or 0 for remote in files.values())
+            store = Verified(project.cache / "verified.json")
+            ticker = _ticker(progress, wanted.name, total)
+            errors = fetch_model(files, wanted, folder, store, ticker)
+        for error in errors:
             report.absorb(error.report("model fetch"))
         report.data |= {"files": len(files), "bytes": total}
-    report.settle("model-fetch")
+    if not report.checks:
+        report.passed("model-fetch")
     judge(report, {HERE: inspect_here(folder)}, folder, wanted.config_sha256, wanted.index_sha256)
     report.data["folder"] = str(folder)
     return report

@@ -53,9 +53,9 @@ def fetch(
     interrupt and to repeat: what is there and right is not fetched again.
     """
     origin: Origin = "modelscope" if modelscope else "hub"
-    with showing() as (bars, _):
+    with showing() as (bars, say):
         request = ModelRequest(name, folder, origin, mirror, local, revision)
-        report = fetch_locked_model(find_project(), request, bars)
+        report = fetch_locked_model(find_project(), request, bars, say)
     finish(report, as_json)
 
 

@@ -7,11 +7,14 @@ here; the transfer itself, with its retries and ranges, is huggingface_hub's.
 from __future__ import annotations
 
 import hashlib
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import httpx2
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils.tqdm import tqdm as hub_tqdm
 
@@ -22,6 +25,10 @@ from reprise.errors import OperatorError
 __all__ = ["Remote", "download"]
 
 Progress = Callable[[int], None]
+# Seconds before a broken transfer is taken up again, once huggingface_hub gave up (after 5 seconds;
+# at once where the connection was reset): a switch that starts again does not end 600 GB.
+PAUSES = (2, 5, 10, 20, 30)
+_log = logging.getLogger("huggingface_hub.reprise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ def download(remote: Remote, target: Path, progress: Progress | None = None) -> 
             hashed = _Hashed(file, remote, progress)
             done = hashed.resume()
             room_for(target.parent, (remote.size or 0) - done)
-            _transfer(remote, hashed, done)
+            _patiently(remote, hashed, progress)
             file.flush()
             _compare(remote, hashed.hexdigest(), file)
     except OSError as error:
@@ -113,11 +120,35 @@ def download(remote: Remote, target: Path, progress: Progress | None = None) -> 
         raise explain_os(error, target, remote.size) from None
 
 
-def _transfer(remote: Remote, hashed: _Hashed, done: int) -> None:
+def _count(progress: Progress | None, size: int) -> None:
+    if progress is not None:
+        progress(size)
+
+
+def _patiently(remote: Remote, hashed: _Hashed, progress: Progress | None) -> None:
+    """The transfer, taken up again as long as bytes come between two of its failures."""
+    pauses = iter(PAUSES)
+    while True:
+        done = hashed.tell()
+        try:
+            return _transfer(remote, hashed)
+        except httpx2.TransportError as error:
+            if hashed.tell() > done:
+                pauses = iter(PAUSES)
+            pause = next(pauses, None)
+            if pause is None:
+                raise
+            _log.warning("%s: %s; again in %s seconds", remote.where, error, pause)
+        for _ in range(pause):
+            time.sleep(1)
+            _count(progress, 0)  # hears of an interrupt
+
+
+def _transfer(remote: Remote, hashed: _Hashed) -> None:
     http_get(
         remote.url,
         hashed,  # type: ignore[arg-type]
-        resume_size=done,
+        resume_size=hashed.tell(),
         headers=dict(remote.headers),
         expected_size=remote.size,
         tqdm_class=_Silent,

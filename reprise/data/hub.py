@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import logging
+import math
 import os
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+import httpx2
 from huggingface_hub import (
     HfApi,
     get_hf_file_metadata,
@@ -21,13 +26,19 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from reprise.data.download import Remote, download
 from reprise.errors import CannotTell, OperatorError
+from reprise.findings import without_credentials
 
-__all__ = ["Hub", "Kind", "download_explained", "explain"]
+__all__ = ["Hub", "Kind", "Unreached", "download_explained", "explain", "retries_told"]
 
 Kind = Literal["dataset", "model"]
 Progress = Callable[[int], None]
 _DEFAULT = "https://huggingface.co"
+_SECONDS = 60.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Unreached(CannotTell):
+    """Nobody answered: there is no use in asking for the next file."""
 
 
 class Hub:
@@ -40,6 +51,7 @@ class Hub:
         self.endpoint = (endpoint or os.environ.get("HF_ENDPOINT") or _DEFAULT).rstrip("/")
         self.cache = cache
         self.token: str | Literal[False] = os.environ.get("HF_TOKEN") or False
+        self._unreached: Unreached | None = None
 
     def cached(self, kind: Kind, repo: str, revision: str, file: str) -> Path | None:
         """The file in the cache when this very revision of it is there: no network is used."""
@@ -58,10 +70,17 @@ class Hub:
         """
         url = hf_hub_url(repo, file, repo_type=kind, revision=revision, endpoint=self.endpoint)
         where = f"{self.endpoint} {repo}@{revision[:12]} {file}"
+        if self._unreached is not None:
+            raise self._unreached
         try:
             found = get_hf_file_metadata(url, token=self.token, endpoint=self.endpoint)
         except Exception as error:
-            raise explain(error, where) from None
+            told = explain(error, where)
+            if isinstance(told, Unreached):
+                told = self._unreached = Unreached(
+                    told.rule, self.endpoint, f"could not be asked: {_shown(error)}", told.fix
+                )
+            raise told from None
         etag = found.etag or ""
         if size is not None and found.size is not None and found.size != size:
             raise _other(where, f"expected {size:,} bytes, the server has {found.size:,}")
@@ -84,6 +103,13 @@ class Hub:
         Raises OperatorError or CannotTell as `explain` says.
         """
         where = f"{self.endpoint} {repo}@{revision[:12]}"
+        # The listing is asked for again and again for 23 seconds: not where nobody answers at all.
+        try:
+            self.find("model", repo, revision, "config.json", None, None)
+        except Unreached:
+            raise
+        except OperatorError:
+            pass  # the listing says it better
         api = HfApi(endpoint=self.endpoint, token=self.token)
         try:
             tree = list(api.list_repo_tree(repo, revision=revision, recursive=True))
@@ -118,6 +144,39 @@ def _other(where: str, message: str) -> OperatorError:
     )
 
 
+@contextlib.contextmanager
+def retries_told(say: Callable[[str], None]) -> Iterator[None]:
+    """While the block runs, what huggingface_hub and download.py tell of retries goes to `say`.
+
+    Without the login of a URL, and none twice within a minute.
+    """
+    logger = logging.getLogger("huggingface_hub")
+    before = list(logger.handlers)
+    logger.handlers = [_Told(say)]
+    try:
+        yield
+    finally:
+        logger.handlers = before
+
+
+class _Told(logging.Handler):
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+        self._said: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = without_credentials(record.getMessage().replace("\n", " "))
+        if time.monotonic() - self._said.get(text, -math.inf) > _SECONDS:
+            self._said[text] = time.monotonic()
+            self._say(text)
+
+
+def _shown(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}"
+
+
 def explain(error: Exception, where: str) -> OperatorError:
     """What an error of a download means for the operator (exit code 1 or 2).
 
@@ -138,9 +197,9 @@ def explain(error: Exception, where: str) -> OperatorError:
         named = f"{error.filename or where}"
         reason = f"cannot write: {error.strerror}"
         return OperatorError("data-place", named, reason, _SPACE)
-    shown = str(error).strip().splitlines() or [type(error).__name__]
-    failed = f"HTTP {status}" if status else f"{type(error).__name__}: {shown[0][:200]}"
-    return CannotTell("data-download", where, f"the download failed: {failed}", _AGAIN)
+    failed = f"the download failed: HTTP {status}" if status else ""
+    kind = Unreached if isinstance(error, httpx2.TransportError) else CannotTell
+    return kind("data-download", where, failed or f"the download failed: {_shown(error)}", _AGAIN)
 
 
 _LOCAL = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)

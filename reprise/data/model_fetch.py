@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reprise.data.download import Remote
-from reprise.data.hub import Hub, download_explained
+from reprise.data.hub import Hub, Unreached, download_explained
 from reprise.data.modelscope import ModelScope
 from reprise.data.place import place, room_for
 from reprise.data.shards import INDEX
@@ -83,8 +83,9 @@ def fetch_model(
 ) -> list[OperatorError]:
     """Fetch `files` into `folder`: config and index first, then four at a time.
 
-    What is there and right stays. All files are tried; the errors of those that failed are
-    returned. A config or index that is not the locked one is raised at once, before any weights.
+    What is there and right stays. All files are tried as long as somebody answers; the errors of
+    those that failed are returned. A config or index that is not the locked one is raised at once,
+    before any weights.
     """
     missing = [path for path in files if not _there(files[path], folder / path)]
     room_for(folder, sum(files[path].size or 0 for path in missing))
@@ -104,15 +105,33 @@ def fetch_model(
         _fetch_file(files[path], wanted.locked(path), folder / path, verified, report)
     rest = sorted(set(files) - set(first), key=lambda path: files[path].size or 0)
 
+    lost = threading.Event()
+    untried: list[str] = []
+
     def one(path: str) -> OperatorError | None:
+        if lost.is_set():
+            untried.append(path)
+            return None
         try:
             _fetch_file(files[path], None, folder / path, verified, report)
         except OperatorError as error:
+            if isinstance(error, Unreached):
+                lost.set()
             return error
         return None
 
     errors = in_parallel(one, rest, _AT_ONCE, stopped.set)
-    return [error for error in errors if error is not None]
+    found = [error for error in errors if error is not None]
+    return [*found, _untried(folder, untried)] if untried else found
+
+
+def _untried(folder: Path, paths: list[str]) -> CannotTell:
+    return CannotTell(
+        "data-download",
+        str(folder),
+        f"{len(paths)} more files were not asked for, since nobody answered any more",
+        "repeat the command: it goes on where it stopped",
+    )
 
 
 def _there(remote: Remote, target: Path) -> bool:

@@ -6,6 +6,8 @@ import contextlib
 import hashlib
 import json
 import re
+import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -20,8 +22,8 @@ _INFO = re.compile(r"/api/(?:datasets|models)/([^/]+/[^/]+)/(revision|tree)/([^/
 @dataclass
 class Behaviour:
     """What the server does: `status` for every request; `cut` ends each body after that many
-    bytes (as often as `cuts` says); `pause` seconds between pieces of 64 KiB; `sent` in the place
-    of the file's bytes; `commits` is what branches, tags and hashes name (empty: any names
+    bytes (as often as `cuts` says; with `reset` the connection breaks off); `pause` seconds between
+    pieces of 64 KiB; `sent` in the place of the file's bytes; `commits` is what branches, tags and hashes name (empty: any names
     REVISION); the files in `large` lie in Git LFS.
     """
 
@@ -32,6 +34,7 @@ class Behaviour:
     get_status: int | None = None
     cut: int | None = None
     cuts: int = 0
+    reset: bool = False
     pause: float = 0.0
     ranges: bool = True
     sent: bytes | None = None
@@ -128,6 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
             told.cuts -= 1
             part = part[: told.cut]
             self.close_connection = True
+            if told.reset:
+                linger = struct.pack("ii", 1, 0)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         for start in range(0, len(part), 65536):
             self.wfile.write(part[start : start + 65536])
             time.sleep(told.pause)
@@ -138,6 +144,8 @@ def serving(behaviour: Behaviour) -> Iterator[str]:
     """Serve on a free port of the loopback interface; yield the endpoint."""
     handler = type("Handler", (_Handler,), {"behaviour": behaviour})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    if behaviour.reset:
+        server.shutdown_request = server.close_request
     server.handle_error = lambda *_: None  # a client that was killed is no error
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
