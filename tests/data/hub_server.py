@@ -23,8 +23,8 @@ _INFO = re.compile(r"/api/(?:datasets|models)/([^/]+/[^/]+)/(revision|tree)/([^/
 class Behaviour:
     """What the server does: `status` for every request; `cut` ends each body after that many
     bytes (as often as `cuts` says; with `reset` the connection breaks off); `pause` seconds between
-    pieces of 64 KiB; `sent` in the place of the file's bytes; `commits` is what branches, tags and hashes name (empty: any names
-    REVISION); the files in `large` lie in Git LFS.
+    pieces of 64 KiB; `sent` in the place of the file's bytes; `commits` is what branches, tags and
+    hashes name (empty: any names REVISION); the files in `large` lie in Git LFS.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
