@@ -1,18 +1,23 @@
-"""Files that are written whole or not at all, and their digests."""
+"""Files that are written whole or not at all, their digests, and locks that are waited for."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import orjson
 
-__all__ = ["dump_json", "sha256_file", "sha256_text", "write_text", "writing"]
+__all__ = ["dump_json", "hold_lock", "sha256_file", "sha256_text", "write_text", "writing"]
+
+# Seconds between two attempts at a lock that another process holds.
+_LOOK = 0.1
 
 
 @contextlib.contextmanager
@@ -70,3 +75,19 @@ def sha256_file(path: Path) -> str:
 def sha256_text(text: str) -> str:
     """The SHA-256 of a text's UTF-8 bytes, as 64 lower-case hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def hold_lock(handle: int, waiting: Callable[[], None]) -> None:
+    """Take the lock of an open file; it is let go with the file's last handle.
+
+    While another process has it, `waiting` is called ten times a second, and ends the wait by what
+    it raises: a thread that the system had put to sleep until then would hear of no interrupt.
+    """
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            time.sleep(_LOOK)
+        else:
+            return

@@ -107,7 +107,7 @@ def download(remote: Remote, target: Path, progress: Progress | None = None) -> 
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with part_file(target, keep=True) as file:
+        with part_file(target, keep=True, waiting=lambda: _count(progress, 0)) as file:
             hashed = _Hashed(file, remote, progress)
             done = hashed.resume()
             room_for(target.parent, (remote.size or 0) - done)

@@ -14,6 +14,7 @@ from typing import IO
 
 from reprise.data.verified import CHUNK, hash_file
 from reprise.errors import OperatorError
+from reprise.files import hold_lock
 
 __all__ = ["Mismatch", "explain_os", "part_file", "place", "room_for"]
 
@@ -82,18 +83,25 @@ def _link(source: Path, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def part_file(target: Path, keep: bool = False) -> Iterator[IO[bytes]]:
+def part_file(
+    target: Path, keep: bool = False, waiting: Callable[[], None] = lambda: None
+) -> Iterator[IO[bytes]]:
     """A locked part file beside `target` that takes its name when the block ends well.
 
     Its name is always the same: what a killed run left is used (`keep`) or overwritten by the next
-    one, and the lock makes two runs at once take turns. Raises OSError as the file system does.
+    one, and the lock makes two runs at once take turns; until it is this one's turn `waiting` is
+    called again and again. Raises OSError as the file system does.
     """
     name = target.with_name(f".{target.name}.part")
     while True:
         file = name.open("a+b")
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if name.exists() and name.stat().st_ino == os.fstat(file.fileno()).st_ino:
-            break
+        try:
+            hold_lock(file.fileno(), waiting)
+            if name.exists() and name.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                break
+        except BaseException:
+            file.close()
+            raise
         file.close()  # another run gave this part its final name while we waited
     with file:
         try:

@@ -7,8 +7,8 @@ no interruption leaves half a tree where a run would import it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from reprise.errors import CannotTell, OperatorError
+from reprise.files import hold_lock
 from reprise.findings import Report
 from reprise.lock.checkout import Checkout, Standing, gitlinks, inspect
 from reprise.lock.fetch import OnPhase
@@ -69,9 +70,12 @@ def setup_trees(
     """
     report = Report("setup")
     rows: list[dict[str, Any]] = []
+    stopped = threading.Event()
 
     def one(name: str) -> Outcome:
         def on_phase(phase: str, done: float | None) -> None:
+            if stopped.is_set():
+                raise KeyboardInterrupt
             on_tree(name, phase, done)
 
         try:
@@ -83,8 +87,12 @@ def setup_trees(
         on_tree(name, placed.state, 1.0)
         return placed
 
+    def stop() -> None:
+        stopped.set()
+        stop_running()
+
     here = [name for name, tree in trees.items() if tree.path is not None]
-    for name, result in zip(here, in_parallel(one, here, _PARALLEL, stop_running), strict=True):
+    for name, result in zip(here, in_parallel(one, here, _PARALLEL, stop), strict=True):
         rule = f"tree.{name}"
         if isinstance(result, OperatorError):
             record = report.unknown if isinstance(result, CannotTell) else report.failed
@@ -144,11 +152,7 @@ def place_tree(
 def alone(path: Path, on_phase: OnPhase) -> Iterator[None]:
     """Hold the lock file `path`; wait while another process of ours holds it."""
     with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_phase("waiting for another setup", None)
-            fcntl.flock(file, fcntl.LOCK_EX)
+        hold_lock(file.fileno(), lambda: on_phase("waiting for another setup", None))
         yield
 
 

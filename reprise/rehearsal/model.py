@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -16,10 +15,20 @@ from pathlib import Path
 from typing import IO, Any
 
 from reprise.errors import OperatorError
-from reprise.files import sha256_file, sha256_text
+from reprise.files import hold_lock, sha256_file, sha256_text
 
-__all__ = ["BUILDER", "ModelSettings", "TinyModel", "ensure_model", "locked_versions", "model_key"]
+__all__ = [
+    "ARCHITECTURES",
+    "BUILDER",
+    "ModelSettings",
+    "TinyModel",
+    "ensure_model",
+    "locked_versions",
+    "model_key",
+]
 
+ARCHITECTURES = ("hy3", "qwen3-moe", "qwen3")
+"""What build_model.py makes."""
 BUILDER = Path(__file__).with_name("build_model.py")
 COMPUTING = ("torch", "transformers", "tokenizers")
 GRACE_SECONDS = 5.0
@@ -29,7 +38,7 @@ GRACE_SECONDS = 5.0
 class ModelSettings:
     """What shapes the weights; each field is the option of the same name of build_model.py.
 
-    `arch` is hy3, qwen3-moe or qwen3; `steps` and `noisy_steps` count supervised steps of `batch`
+    `arch` is one of ARCHITECTURES; `steps` and `noisy_steps` count supervised steps of `batch`
     rows; `wrong` is the share of wrong answers in the noisy ones; `lr` the highest learning rate.
     """
 
@@ -140,7 +149,7 @@ def _alone(lock: Path) -> Iterator[int]:
     Gives the lock's file descriptor: whoever inherits it holds the lock too.
     """
     with lock.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        hold_lock(file.fileno(), lambda: None)
         yield file.fileno()
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 
+from reprise.files import hold_lock
 from reprise.run.processes import MARK
 
 __all__ = ["LOCK", "alone_on_this_machine"]
@@ -29,23 +29,33 @@ def alone_on_this_machine(say: Callable[[str], None], lock: Path = LOCK) -> Iter
     every private Ray begins to count at 1, so that two runs side by side would hang or get each
     other's weights (seen with 220e903, the name is the same in 0.9.1). `say` is told of a wait.
     """
-    # Another user's file can be locked without being written to, but not opened to be created.
-    try:
-        handle = os.open(lock, os.O_RDONLY)
-    except FileNotFoundError:
-        handle = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    said = False
+
+    def waiting() -> None:
+        nonlocal said
+        if not said:
+            said = True
             say(
                 f"another run trains on this machine{_holder(lock)}: waiting for its end "
                 "(one socket for both)"
             )
-            fcntl.flock(handle, fcntl.LOCK_EX)
+
+    handle = _open(lock)
+    try:
+        hold_lock(handle, waiting)
         yield handle
     finally:
         os.close(handle)
+
+
+def _open(lock: Path) -> int:
+    # Another user's file can be locked without being written to, but not opened to be created.
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(lock, os.O_RDONLY)
+    handle = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o644)
+    with contextlib.suppress(OSError):
+        os.fchmod(handle, 0o644)  # whatever the umask: other users must be able to open it
+    return handle
 
 
 def _holder(lock: Path) -> str:

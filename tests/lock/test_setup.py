@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -9,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lock.servers import Upstream, git_daemon, run_git, smart_http
@@ -18,6 +21,7 @@ from reprise.lock.checkout import LOCKED_REF, Standing, inspect
 from reprise.lock.model import Tree
 from reprise.lock.setup import Placed, place_tree, setup_trees
 from reprise.lock.sources import Mirror, mirrors_from
+from tests.saying import started, until_said
 
 
 @pytest.fixture
@@ -292,8 +296,18 @@ def test_two_setups_at_once_fetch_once(upstream: Upstream, root: Path) -> None:
         process.start()
     states = sorted(queue.get(timeout=60) for _ in both)
     for process in both:
-        process.join()
+        process.join(60)
     assert states == ["already", "fetched"]
+
+
+def works_below(folder: Path) -> list[str]:
+    """The processes that work in `folder`."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(folder):
+                found.append(process.name())
+    return found
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
@@ -308,19 +322,31 @@ def test_an_interrupted_setup_leaves_no_half_tree(
         "place_tree(Path(sys.argv[1]), 'tool', tree, "
         "on_phase=lambda phase, done: print(phase, flush=True))\n"
     )
-    command = [sys.executable, "-c", code, str(root), tree.model_dump_json()]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(b"fetching"):
-            break
-    process.send_signal(kind)
-    process.wait(timeout=30)
+    with started([sys.executable, "-c", code, root, tree.model_dump_json()]) as process:
+        until_said(process.stdout, b"fetching")
+        process.send_signal(kind)
+        process.communicate(timeout=60)
     assert not (root / "third_party/tool").exists()
     # A killed setup cannot stop its git, which may write for a moment more.
-    time.sleep(0.2)
+    deadline = time.monotonic() + 60
+    while works_below(root):
+        assert time.monotonic() < deadline, works_below(root)
+        time.sleep(0.05)
     exact(place_tree(root, "tool", tree), tree)
     assert not (root / "third_party/.setup/tool").exists()
+
+
+def setting_up(
+    root: Path, trees: list[Tree]
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """`setup_trees` as a process of its own that tells each phase."""
+    code = (
+        "import sys; from pathlib import Path; from reprise.lock.model import Tree\n"
+        "from reprise.lock.setup import setup_trees\n"
+        "trees = {str(n): Tree.model_validate_json(t) for n, t in enumerate(sys.argv[2:])}\n"
+        "setup_trees(Path(sys.argv[1]), trees, on_tree=lambda *a: print(*a, flush=True))\n"
+    )
+    return started([sys.executable, "-c", code, root, *(t.model_dump_json() for t in trees)])
 
 
 def test_an_interrupt_ends_every_fetch_at_once(upstream: Upstream, root: Path) -> None:
@@ -331,22 +357,29 @@ def test_an_interrupt_ends_every_fetch_at_once(upstream: Upstream, root: Path) -
         silent.listen(8)
         url = f"git://127.0.0.1:{silent.getsockname()[1]}/x"
         trees = [upstream.tree(commit, url=url, path=f"third_party/t{n}") for n in range(6)]
-        code = (
-            "import sys; from pathlib import Path; from reprise.lock.model import Tree\n"
-            "from reprise.lock.setup import setup_trees\n"
-            "trees = {str(n): Tree.model_validate_json(t) for n, t in enumerate(sys.argv[2:])}\n"
-            "setup_trees(Path(sys.argv[1]), trees, on_tree=lambda *a: print(*a, flush=True))\n"
-        )
-        command = [sys.executable, "-c", code, str(root), *(t.model_dump_json() for t in trees)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert process.stdout is not None
-        waiting = 0
-        while waiting < 4:
-            waiting += b"fetching" in process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
+        with setting_up(root, trees) as process:
+            until_said(process.stdout, b"fetching", 4)
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=60)
     assert b"KeyboardInterrupt" in stderr
     assert files(root) == set()
+
+
+def test_an_interrupt_is_heard_while_another_setup_is_waited_for(
+    upstream: Upstream, root: Path
+) -> None:
+    commit = upstream.commit(1)
+    trees = [upstream.tree(commit, path=f"third_party/t{n}") for n in range(2)]
+    work = root / "third_party/.setup"
+    work.mkdir(parents=True)
+    with (work / "t0.lock").open("w") as first, (work / "t1.lock").open("w") as second:
+        for other in (first, second):
+            fcntl.flock(other, fcntl.LOCK_EX)
+        with setting_up(root, trees) as process:
+            until_said(process.stdout, b"waiting for another setup")
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")

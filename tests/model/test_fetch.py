@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import re
@@ -24,6 +25,7 @@ from reprise.data.model_fetch import ModelWanted, copy_model, fetch_model, list_
 from reprise.data.modelscope import ModelScope
 from reprise.data.verified import Verified
 from reprise.errors import CannotTell, OperatorError
+from tests.saying import started, until_said
 
 from .weights import INDEX, model
 
@@ -215,29 +217,53 @@ def test_a_server_without_the_model(served: Path, tmp_path: Path) -> None:
         list_files(ModelScope("http://127.0.0.1:9"), ModelWanted("m", "org/m", REVISION))
 
 
+SHARDS = [f"model-0000{n}-of-00004.safetensors" for n in range(1, 5)]
+FETCH = """
+import sys; from pathlib import Path
+from reprise.data.download import Remote
+from reprise.data.model_fetch import ModelWanted, fetch_model
+from reprise.data.verified import Verified
+url, folder, size, *names = sys.argv[1:]
+files = {n: Remote(url + n, n, int(size), '0' * 64) for n in names}
+show = lambda count: print(count, flush=True)
+wanted = ModelWanted('x', 'x/y', 'main')
+fetch_model(files, wanted, Path(folder), Verified(Path(folder + '.seen')), show)
+"""
+
+
+def fetching(
+    endpoint: str, folder: Path, size: int
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    url = f"{endpoint}/x/y/resolve/{hub_server.REVISION}/"
+    return started([sys.executable, "-c", FETCH, url, folder, size, *SHARDS])
+
+
 def test_an_interrupt_ends_the_transfers_and_keeps_their_parts(tmp_path: Path) -> None:
     size = 40_000_000
-    names = [f"model-0000{n}-of-00004.safetensors" for n in range(1, 5)]
-    behaviour = hub_server.Behaviour(files={name: bytes(size) for name in names}, pause=0.02)
-    with hub_server.serving(behaviour) as endpoint:
-        code = (
-            "import sys; from pathlib import Path\n"
-            "from reprise.data.download import Remote\n"
-            "from reprise.data.model_fetch import ModelWanted, fetch_model\n"
-            "from reprise.data.verified import Verified\n"
-            "url, folder, size, *names = sys.argv[1:]\n"
-            "files = {n: Remote(url + n, n, int(size), '0' * 64) for n in names}\n"
-            "show = lambda count: print(count, flush=True)\n"
-            "wanted = ModelWanted('x', 'x/y', 'main')\n"
-            "fetch_model(files, wanted, Path(folder), Verified(Path(folder + '.seen')), show)\n"
-        )
-        url = f"{endpoint}/x/y/resolve/{hub_server.REVISION}/"
-        command = [sys.executable, "-c", code, url, str(tmp_path / "m"), str(size), *names]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert process.stdout is not None
-        assert process.stdout.readline()
+    behaviour = hub_server.Behaviour(files={name: bytes(size) for name in SHARDS}, pause=0.02)
+    with (
+        hub_server.serving(behaviour) as endpoint,
+        fetching(endpoint, tmp_path / "m", size) as process,
+    ):
+        until_said(process.stdout, b"10485760")
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=60)
     assert stderr.rstrip().endswith(b"KeyboardInterrupt")
     left = sorted(path.name for path in (tmp_path / "m").iterdir())
     assert left and all(name.startswith(".") and name.endswith(".part") for name in left)
+
+
+def test_an_interrupt_is_heard_while_another_command_fetches_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    folder.mkdir()
+    behaviour = hub_server.Behaviour(files={name: bytes(100) for name in SHARDS})
+    with contextlib.ExitStack() as stack:
+        endpoint = stack.enter_context(hub_server.serving(behaviour))
+        for name in SHARDS:
+            part = stack.enter_context((folder / f".{name}.part").open("w"))
+            fcntl.flock(part, fcntl.LOCK_EX)
+        process = stack.enter_context(fetching(endpoint, folder, 100))
+        until_said(process.stdout, b"0\n")
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert stderr.rstrip().endswith(b"KeyboardInterrupt")
