@@ -6,9 +6,10 @@ import functools
 import importlib
 import io
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
+
+from reprise.cli.interrupts import hear_interrupts
 
 if TYPE_CHECKING:
     import typer
@@ -59,23 +60,14 @@ def __getattr__(name: str) -> typer.Typer:
     raise AttributeError(name)
 
 
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def main() -> None:
-    """Entry point of the `reprise` command.
-
-    A polite end (`kill`, a closed terminal, a time limit) is treated like Ctrl-C, so that what
-    the command started is stopped by it as well.
-    """
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    """Entry point of the `reprise` command."""
     # Only what the command needs: all groups together import for seconds (SciPy, Ray, charts).
     command = next(iter(sys.argv[1:]), "")
     wanted = tuple(group for group in _GROUPS if group == _MODULES.get(command, command))
-    _show_any_text()
     try:
+        hear_interrupts()
+        _show_any_text()
         _run(wanted or _GROUPS)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -173,22 +173,6 @@ def test_a_login_in_a_url_is_never_shown(command: tuple[str, ...], tmp_path: Pat
         assert b"hush" not in done.stdout + done.stderr
 
 
-def test_an_interrupt_while_the_command_still_loads_is_quiet() -> None:
-    # The interrupt comes at the first import of the command line's own library.
-    code = (
-        "import signal, sys, os\n"
-        "class Early:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'typer': os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.meta_path.insert(0, Early())\n"
-        "from reprise.cli import main\n"
-        "sys.argv = ['reprise', 'hosts', '/']\n"
-        "main()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
-
-
 @pytest.mark.parametrize(
     ("words", "command", "said"),
     [
