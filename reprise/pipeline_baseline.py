@@ -22,7 +22,7 @@ from reprise.pipeline_key import KEYS
 from reprise.pipeline_place import DEFAULT, Place
 from reprise.pipeline_rehearsal import MODEL, Rehearsal, RehearsalOptions
 from reprise.project import Project
-from reprise.run.folder import FINISHED, RunFolder, recent_runs
+from reprise.run.folder import FINISHED, RunFolder, readable_runs
 
 __all__ = ["BaselineOptions", "record_baseline"]
 
@@ -99,8 +99,7 @@ def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
 
 
 def _finished(project: Project, key: Mapping[str, Any], seed: int) -> RunFolder | None:
-    for run in recent_runs(project.runs, MODEL):
-        facts = run.read()
+    for run, facts in readable_runs(project.runs, MODEL):
         same = all(facts.get(name) == key[name] for name in KEYS)
         if same and facts.get("seed") == seed and facts.get("state") == FINISHED:
             return run

@@ -8,6 +8,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,17 @@ from reprise.project import Project
 from reprise.recipe.card import card_of
 from reprise.recipe.compose import compose
 from reprise.recipe.overrides import Line
-from reprise.rehearsal.model import ModelSettings, TinyModel, ensure_model, locked_versions
+from reprise.rehearsal.model import (
+    ARCHITECTURES,
+    ModelSettings,
+    TinyModel,
+    ensure_model,
+    locked_versions,
+)
 from reprise.run.alone import alone_on_this_machine
 from reprise.run.attempt import Attempt, Job, Outcome
 from reprise.run.display import RunDisplay
-from reprise.run.folder import FINISHED, RunFolder, recent_runs
+from reprise.run.folder import FINISHED, RunFolder, readable_runs
 from reprise.run.following import Follower, run_attempt
 from reprise.run.jobs import Jobs
 from reprise.run.local_ray import (
@@ -36,7 +43,7 @@ from reprise.run.local_ray import (
     remove_leftovers,
     start_local_ray,
 )
-from reprise.run.processes import alive
+from reprise.run.pulse import here, supervised
 from reprise.run.runtime_env import merge_runtime_env
 from reprise.triage.first_error import first_error
 
@@ -82,12 +89,18 @@ class Rehearsal:
         self.options = options
         self.console = RunDisplay(options.quiet)
         options.place.check()
+        if options.arch not in ARCHITECTURES:
+            known = ", ".join(ARCHITECTURES)
+            message = "there is no such architecture"
+            raise OperatorError("rehearsal-arch", options.arch, message, f"one of {known}")
         verl = card_of(project.recipes, MODEL).verl
         self.tree = options.place.tree(verl.release, project)
 
     def run(self) -> Ended:
         """Prepare, run and collect. Ctrl-C stops everything that was started."""
         python = self.options.place.python(self.project)
+        # What Hydra refuses is told before anything is made.
+        self._compose(self._overrides())
         self.remove_leftovers()
         model, data = self.prepare()
         folder = self._new_folder(model, data)
@@ -101,10 +114,9 @@ class Rehearsal:
 
     def remove_leftovers(self) -> None:
         """Stop the private Ray of earlier runs whose own command is gone (killed, powered off)."""
-        for run in recent_runs(self.project.runs, MODEL)[:20]:
-            facts = run.read()
+        for run, facts in islice(readable_runs(self.project.runs, MODEL), 20):
             owner = facts.get("process")
-            if not owner or alive(int(owner["pid"]), float(owner["created"])):
+            if not owner or supervised(run, facts) or not os.access(run.path, os.W_OK):
                 continue
             self.console.line(f"run {run.name} was cut off: stopping what it left behind")
             left = remove_leftovers(run.name, Path(facts.get("ray_temp_dir", "/nonexistent")))
@@ -169,7 +181,7 @@ class Rehearsal:
             "label": self.options.label,
             "overrides": overrides,
             "verl": self.tree.label(),
-            "process": _own_process(),
+            "process": here(),
             "platform": self.options.place.platform,
             "engine": self.options.place.engine,
             "device": self.options.place.device(self.project),
@@ -280,9 +292,3 @@ def _failure(folder: RunFolder, attempt: Attempt, expected: int) -> Report:
         f"read {where}; when it is mended, repeat the command (a new run folder is made)",
     )
     return report
-
-
-def _own_process() -> dict[str, float]:
-    import psutil
-
-    return {"pid": os.getpid(), "created": psutil.Process().create_time()}

@@ -17,11 +17,12 @@ from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Finding, Report, Severity
 from reprise.project import Project
 from reprise.run.alarms import AlarmSettings, alarm_settings
-from reprise.run.contact import GONE, LIVE, Contact, contact_of, last_attempt, supervised
+from reprise.run.contact import GONE, LIVE, Contact, contact_of, last_attempt
 from reprise.run.feed import Feed
 from reprise.run.folder import FINISHED, RunFolder, find_run
 from reprise.run.jobs import ENDED
 from reprise.run.monitor import Monitor
+from reprise.run.pulse import supervised
 from reprise.run.seen import Seen
 from reprise.run.stopping import stop_run
 from reprise.run.view import View, attend
@@ -87,7 +88,7 @@ def _row(folder: RunFolder) -> dict[str, Any]:
         steps = [record.step for record in Feed(folder).new(attempt)]
         reached = steps[-1] if steps else 0
     state = str(facts.get("state"))
-    if state in LIVE and facts.get("place") != "attached" and not supervised(facts):
+    if state in LIVE and facts.get("place") != "attached" and not supervised(folder, facts):
         state += ", nobody watches"
     return {
         "id": folder.name,
@@ -125,7 +126,7 @@ def run_status(project: Project, text: str | None, view: View | None = None) -> 
     contact, silent = _contact(folder, facts)
     monitor = Monitor(folder, contact, settings_of(project, folder))
     # Without the cluster's word only a supervisor's shows in the folder that the run has ended.
-    blind = silent is not None and not supervised(facts)
+    blind = silent is not None and not supervised(folder, facts)
     if view is None or blind or facts.get("state") not in LIVE:
         seen = monitor.look()
     else:
@@ -179,15 +180,15 @@ def _judge_state(report: Report, folder: RunFolder, seen: Seen, silent: CannotTe
         if facts.get("place") == "private":
             fix = f"if the machine was restarted or that Ray was killed: {again}"
         report.unknown(silent.rule, silent.where, silent.message, fix)
-    elif seen.job == GONE and not supervised(facts):
+    elif seen.job == GONE and not supervised(folder, facts):
         text = "Ray does not know the job: it was never submitted, or Ray has begun anew"
         report.failed(STATE, log, text, again)
-    elif seen.job in ENDED and not supervised(facts):
+    elif seen.job in ENDED and not supervised(folder, facts):
         text = f"the job has ended ({seen.job}) and nobody supervises the run"
         report.failed(STATE, log, text, again)
     else:
         report.passed(STATE)
-        if attempt and not supervised(facts):
+        if attempt and not supervised(folder, facts):
             report.findings.append(
                 Finding(
                     STATE,

@@ -25,7 +25,13 @@ from reprise.pipeline_train_place import (
     address_of,
     place_facts,
 )
-from reprise.pipeline_train_resume import may_resume, unchanged
+from reprise.pipeline_train_resume import (
+    EARLY,
+    may_resume,
+    place_of,
+    unchanged,
+    without_its_ray,
+)
 from reprise.pipeline_train_session import (
     Session,
     check_secrets,
@@ -95,7 +101,7 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
         options,
         model=str(facts["model"]),
         hostfile=Path(facts["hostfile"]) if facts.get("hostfile") else None,
-        address=facts["address"] if facts.get("place") == "attached" else None,
+        address=place_of(folder, facts, options.address),
         profile=facts.get("profile"),
         storage=None if facts.get("visible", True) else str(facts["storage"]),
         seed=facts.get("seed"),
@@ -111,17 +117,22 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
     python = _python(project, place, selection)
     task = prepare_task(project, options, selection.site, selection.profile, python)
     report = Report(COMMAND)
-    if all(item["ended"] is not None for item in facts.get("attempts") or []):
+    without_its_ray(folder, options.address, options.force)
+    if all(item["ended"] is not None for item in folder.attempts()):
         # Another attempt will be submitted: it is looked at like a first one.
         report = preflight(project, task, where, task.package())
         unchanged(report, project, folder, task)
         ask_doctor(project, options, place, selection, python, report)
         known = {item.rule for item in report.checks}
         before = [rule for rule in facts.get("forced") or [] if rule in known]
-        report = forgiven(report, [*before, *options.force])
+        report = forgiven(report, [*before, *(set(options.force) - EARLY)])
         if list(report.errors()):
             return report
-        folder.update(forced=sorted({*facts.get("forced", []), *options.force}))
+        folder.update(
+            forced=sorted({*facts.get("forced", []), *options.force}),
+            # What was changed by force is what counts from here on.
+            **{"world_size": task.world, "steps": task.steps, "save_freq": task.save_freq},
+        )
     folder.update(stop=None)
     folder.event("resume")
     return _with_warnings(report, run_session(Session(folder, task, place, options, console)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from reprise.cluster.hostfile import Host
 from reprise.cluster.site import Site as ClusterSite
@@ -21,8 +22,9 @@ from reprise.pipeline_train_job import Task
 from reprise.pipeline_train_place import Need
 from reprise.project import Project
 from reprise.recipe.plan import setup_of
-from reprise.run.folder import RunFolder, recent_runs
-from reprise.run.jobs import ENDED, open_jobs
+from reprise.run.contact import LIVE, contact_of
+from reprise.run.folder import RunFolder, readable_runs
+from reprise.run.jobs import ENDED
 
 __all__ = ["Where", "forgiven", "package_data", "preflight"]
 
@@ -214,14 +216,13 @@ def _checkpoints(report: Report, task: Task) -> None:
 
 def _twice(report: Report, project: Project, task: Task, where: Where) -> None:
     rule = "train-twice"
-    for run in recent_runs(project.runs, task.name)[:20]:
-        facts = run.read()
+    for run, facts in islice(readable_runs(project.runs, task.name), 20):
         same = facts.get("place") == where.kind and where.name in (
             facts.get("hostfile"),
             facts.get("address"),
             "this machine",
         )
-        if same and facts.get("state") in ("submitted", "running") and _runs(run):
+        if same and facts.get("state") in LIVE and _runs(run):
             report.failed(
                 rule,
                 run.name,
@@ -238,7 +239,7 @@ def _runs(run: RunFolder) -> bool:
     if not attempts or attempts[-1]["ended"] is not None:
         return False
     try:
-        state = open_jobs(run).find(attempts[-1]["job"])
+        state = contact_of(run).jobs.find(attempts[-1]["job"])
     except (CannotTell, OperatorError):
         return False
     return state is not None and state not in ENDED

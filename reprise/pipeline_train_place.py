@@ -7,6 +7,7 @@ is ever stopped: nothing of a Ray that was attached to.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,6 +40,10 @@ __all__ = [
 NODE_SECONDS = 1800.0
 """How long a lost node is waited for."""
 
+HEAD_SECONDS = 900.0
+"""How long a cluster's dashboard may be silent before the watch is given up: one that is busy, or
+begins anew, takes minutes, and without a watch nobody takes the run up again."""
+
 _ASK_SECONDS = 15.0
 
 
@@ -55,6 +60,7 @@ class Place(Protocol):
 
     kind: str
     stall_seconds: float
+    lost_seconds: float
 
     def ready(self, folder: RunFolder, need: Need) -> Jobs:
         """Bring Ray up where that is ours to do, wait for what is missing, note the address."""
@@ -77,13 +83,14 @@ class Private:
     say: Callable[[str], None]
     kind: str = "private"
     stall_seconds: float = 180.0
+    lost_seconds: float = 90.0
 
     def ready(self, folder: RunFolder, need: Need) -> Jobs:
         """Stop what an earlier attempt left, start anew. Raises OperatorError, CannotTell."""
         self.release(folder)
         temp_dir = new_temp_dir()
         # Known before anything runs, so that a kill at any moment leaves a trace.
-        folder.update(ray={"temp_dir": str(temp_dir)})
+        folder.update(ray={"temp_dir": str(temp_dir), "host": socket.gethostname()})
         log = folder.path / "logs" / "ray.log"
         slots = need.gpus * need.nodes
         with alone_on_this_machine(self.say) as handle:
@@ -91,7 +98,12 @@ class Private:
         folder.update(
             address=ray.address,
             token_file=str(ray.token_file),
-            ray={"temp_dir": str(temp_dir), "pid": ray.pid, "created": ray.created},
+            ray={
+                "temp_dir": str(temp_dir),
+                "host": socket.gethostname(),
+                "pid": ray.pid,
+                "created": ray.created,
+            },
         )
         folder.event("ray ready")
         return open_jobs(folder)
@@ -123,6 +135,7 @@ class Attached:
     wait_seconds: float = NODE_SECONDS
     kind: str = "attached"
     stall_seconds: float = 3600.0
+    lost_seconds: float = HEAD_SECONDS
 
     def ready(self, folder: RunFolder, need: Need) -> Jobs:
         """Wait until enough nodes are alive. Raises CannotTell when they do not come."""
@@ -149,6 +162,7 @@ class HostfileCluster:
     wait_seconds: float = NODE_SECONDS
     kind: str = "hostfile"
     stall_seconds: float = 3600.0
+    lost_seconds: float = HEAD_SECONDS
     reports: list[Report] = field(default_factory=list)
 
     @property
@@ -204,17 +218,28 @@ def _enough(address: str, token_file: str | None, need: Need) -> bool:
 def wait_for_nodes(
     address: str, token_file: str | None, need: Need, seconds: float, say: Callable[[str], None]
 ) -> None:
-    """Wait until `need` is met. Raises CannotTell with what is there when it is not in time."""
+    """Wait until `need` is met, also for a dashboard that does not answer.
+
+    Raises CannotTell with what is there when it is not in time.
+    """
     deadline = time.monotonic() + seconds
     told = ""
     while True:
-        nodes = list_nodes(address, read_token(token_file))
-        alive = [node for node in nodes if node.alive and node.gpus >= need.gpus]
-        if len(alive) >= need.nodes:
-            return
-        lost = [f"{node.name} is {node.state} ({node.reason})" for node in nodes if not node.alive]
-        said = f"{len(alive)} of {need.nodes} nodes with {need.gpus} GPUs are alive"
-        said = "; ".join([said, *lost[:4]])
+        try:
+            nodes = list_nodes(address, read_token(token_file))
+        except CannotTell as error:
+            # A token that cannot be read stays so; a head that went away may come back.
+            if error.rule == "run-token":
+                raise
+            said = error.message
+        else:
+            alive = [node for node in nodes if node.alive and node.gpus >= need.gpus]
+            if len(alive) >= need.nodes:
+                return
+            dead = (node for node in nodes if not node.alive)
+            lost = [f"{node.name} is {node.state} ({node.reason})" for node in dead]
+            said = f"{len(alive)} of {need.nodes} nodes with {need.gpus} GPUs are alive"
+            said = "; ".join([said, *lost[:4]])
         if time.monotonic() >= deadline:
             raise CannotTell(
                 "train-nodes",

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import shlex
-import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reprise.errors import OperatorError
+from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report
 from reprise.pipeline_train_job import Task
 from reprise.project import Project
+from reprise.run.contact import contact_of, private_elsewhere
 from reprise.run.folder import RunFolder
-from reprise.run.processes import alive
+from reprise.run.jobs import ENDED
+from reprise.run.pulse import QUIET_SECONDS, pulse_age, supervised
+from reprise.run.resume import steps_recorded
 
-__all__ = ["may_resume", "unchanged"]
+__all__ = ["EARLY", "GONE", "may_resume", "place_of", "unchanged", "without_its_ray"]
 
 RULE = "train-changed"
+GONE = "train-out-of-sight"
+"""Forced, it says that the Ray of a run's last attempt is gone for good, and the job with it."""
+
+EARLY = frozenset({GONE})
+"""Rules that are decided before anything is checked."""
 
 
 def unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -> None:
@@ -81,12 +88,76 @@ def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
             "the run was not started by `reprise train`",
             f"start one: reprise train {facts.get('model')}",
         )
-    watcher = facts.get("watcher")
-    here = watcher and watcher.get("host") == socket.gethostname()
-    if watcher and here and alive(int(watcher["pid"]), float(watcher["created"])):
+    if (host := private_elsewhere(facts)) is not None:
         raise OperatorError(
             "train-resume",
             folder.name,
-            f"process {watcher['pid']} on this machine supervises it already",
-            f"only look at it: reprise status {folder.name}",
+            f"its Ray is private to {host}",
+            f"on {host}: reprise train --resume {folder.name}",
+        )
+    watcher = facts.get("watcher") or {}
+    if not supervised(folder, facts, exact=True):
+        return
+    age = pulse_age(folder, exact=True)
+    seen = "" if age is None else f", seen {age:.0f} s ago"
+    raise OperatorError(
+        "train-resume",
+        folder.name,
+        f"process {watcher.get('pid')} on {watcher.get('host')} supervises it already{seen}",
+        f"only look at it: reprise status {folder.name}; to take it over, end that command (Ctrl-C "
+        f"leaves the job running), or wait {QUIET_SECONDS:.0f} s where its machine is gone",
+    )
+
+
+def place_of(folder: RunFolder, facts: Mapping[str, Any], given: str | None) -> str | None:
+    """The address where an attached run goes on: its own, or the one `given` instead.
+
+    Raises OperatorError for a run that has no address of others.
+    """
+    if facts.get("place") == "attached":
+        return given or facts.get("address")
+    if given is not None:
+        raise OperatorError(
+            "train-resume",
+            "--address",
+            f"{folder.name} was not started in a Ray of others",
+            "leave it out: the run goes on where it was started",
+        )
+    return None
+
+
+def without_its_ray(folder: RunFolder, address: str | None, force: Sequence[str]) -> None:
+    """Look at an attempt whose end is not recorded, where its Ray may have moved or gone.
+
+    With the rule GONE forced, a Ray that does not answer took the job with it. Raises
+    OperatorError when the job may still run elsewhere than at `address`.
+    """
+    left = [item for item in folder.attempts() if item["ended"] is None]
+    if not left:
+        return
+    moved = address is not None and address != folder.read().get("address")
+    if not moved and GONE not in force:
+        return
+    job = str(left[-1]["job"])
+    try:
+        state = contact_of(folder).jobs.find(job)
+    except CannotTell as error:
+        if GONE in force:
+            message = f"its Ray is gone for good (--force {GONE}): {error.message}"
+            reached = max(steps_recorded(folder), default=None)
+            folder.end_attempt(int(left[-1]["number"]), "lost", reached, message)
+            folder.event("ended", attempt=left[-1]["number"], outcome="lost", forced=GONE)
+            return
+        raise OperatorError(
+            GONE,
+            str(folder.read().get("address")),
+            f"the last attempt ran there, and its Ray does not answer: {job} may still be running",
+            f"when that Ray is gone for good, and the job with it: --force {GONE}",
+        ) from None
+    if moved and state is not None and state not in ENDED:
+        raise OperatorError(
+            GONE,
+            str(folder.read().get("address")),
+            f"{job} is {state} there",
+            f"attach to it: leave --address out; or end it: reprise stop {folder.name}",
         )

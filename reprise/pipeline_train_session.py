@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
-import psutil
 
 from reprise.errors import OperatorError
 from reprise.files import dump_json, write_text
@@ -18,13 +16,15 @@ from reprise.pipeline_train_checks import need_of
 from reprise.pipeline_train_job import SECRETS, Task, TrainOptions
 from reprise.pipeline_train_place import Place
 from reprise.run.attempt import Attempt
+from reprise.run.contact import contact_of
 from reprise.run.display import RunDisplay
 from reprise.run.folder import RunFolder
-from reprise.run.jobs import Jobs, open_jobs
+from reprise.run.jobs import Jobs
+from reprise.run.pulse import supervising
 from reprise.run.resume import Resume
 from reprise.run.retry import Policy
 from reprise.run.supervise import OUT_OF_SIGHT, Supervised, supervise
-from reprise.run.view import View, watch
+from reprise.run.view import Limits, View, watch
 from reprise.triage.first_error import first_error
 
 __all__ = ["Session", "check_secrets", "run_session", "secret_file", "write_job"]
@@ -58,7 +58,7 @@ class Session:
 
     def attach(self) -> Jobs:
         """The Ray that the run's last attempt was submitted to."""
-        return open_jobs(self.folder)
+        return contact_of(self.folder).jobs
 
     def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
         """Write what is submitted, then submit it."""
@@ -79,7 +79,8 @@ class Session:
         stall = self.options.stall or self.place.stall_seconds
         settings = settings_of(self.task.project, self.folder)
         with View(quiet=self.options.quiet) as view:
-            return watch(self.folder, number, jobs, stall, view, settings)
+            limits = Limits(stall, self.place.lost_seconds)
+            return watch(self.folder, number, jobs, limits, view, settings)
 
     def cause(self, number: int) -> str:
         """The first error in the log of an attempt."""
@@ -137,14 +138,12 @@ def secret_file(folder: RunFolder, write: bool = True) -> str | None:
 
 def run_session(session: Session) -> Report:
     """Supervise until the end; Ctrl-C leaves the job alone and says how to come back."""
+    with supervising(session.folder):
+        return _supervised(session)
+
+
+def _supervised(session: Session) -> Report:
     folder, options = session.folder, session.options
-    process = psutil.Process()
-    watcher = {
-        "pid": os.getpid(),
-        "created": process.create_time(),
-        "host": socket.gethostname(),
-    }
-    folder.update(watcher=watcher)
     try:
         ended = supervise(folder, session, Policy(attempts=options.attempts))
     except KeyboardInterrupt:
@@ -155,10 +154,8 @@ def run_session(session: Session) -> Report:
         raise
     except OperatorError:
         if all(item["ended"] is not None for item in folder.attempts()):
-            _give_up(session, "failed")
+            _give_up(session, "stopped" if folder.read().get("stop") else "failed")
         raise
-    finally:
-        folder.update(watcher=None)
     if ended.why == OUT_OF_SIGHT:
         return _out_of_sight(folder, ended)
     _forget_secrets(folder)
@@ -172,7 +169,8 @@ def _out_of_sight(folder: RunFolder, ended: Supervised) -> Report:
         "train-out-of-sight",
         str(folder.read().get("address")),
         f"{ended.cause}; {ended.why}, the last step seen is {ended.attempt.steps}",
-        f"when the head answers again: reprise train --resume {folder.name}",
+        f"when the head answers again: reprise train --resume {folder.name}; when it is gone for "
+        "good, and the job with it: add --force train-out-of-sight",
     )
     return report
 
@@ -223,12 +221,12 @@ def _report(folder: RunFolder, ended: Supervised) -> Report:
             f"judge it: make reproduce MODEL={facts['model']} RUN={folder.path}",
         )
         return report
-    reached = facts["attempts"][number - 1]["reached"] or 0
+    reached = (facts["attempts"][number - 1]["reached"] if number else None) or 0
     outcome = ended.attempt.outcome.value
     cause = f": {ended.cause}" if ended.cause else ""
     report.failed(
         f"train-{outcome}",
-        str(folder.log_file(number)),
+        str(folder.log_file(number) if number else folder.path),
         f"attempt {number} {outcome}, {reached} of {total} steps are recorded{cause}; {ended.why}",
         f"when it is mended: reprise train --resume {folder.name}",
     )

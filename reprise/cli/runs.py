@@ -16,9 +16,9 @@ from reprise.project import find_project
 __all__ = ["register"]
 
 NewestArgument = Annotated[
-    str | None, typer.Argument(metavar="RUN", help="A run's id, the end of it, its folder.")
+    str | None, typer.Argument(metavar="RUN", help="A run's id, its start or end, its folder.")
 ]
-RunArgument = Annotated[str, typer.Argument(help="A run's id, the end of it, its folder.")]
+RunArgument = Annotated[str, typer.Argument(help="A run's id, its start or end, its folder.")]
 
 
 def register(app: typer.Typer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +36,8 @@ def train(
         typer.Option(help="Where Ray runs already: http://HEAD:8265. Default: RAY_ADDRESS."),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(help="Take up this run again: its id, the end of it, its folder.")
+        str | None,
+        typer.Option(help="Take up this run again: its id, its start or end, its folder."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check, write the run folder, submit nothing.")
@@ -93,6 +95,8 @@ def train(
     )
     project = find_project()
     if resume is not None:
+        # Of RAY_ADDRESS a run that has its own knows nothing.
+        options = replace(options, address=address)
         _nothing_else(options)
         finish(resume_run(project, find_run(project.runs, resume), options), as_json)
     if not model:

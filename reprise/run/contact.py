@@ -1,4 +1,4 @@
-"""Who can be asked about a run: its Ray, and the command that supervises it."""
+"""Who can be asked about a run's job: its Ray."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Any
 from reprise.errors import CannotTell, OperatorError
 from reprise.run.folder import RunFolder
 from reprise.run.jobs import Jobs, read_token
-from reprise.run.processes import alive
 
-__all__ = ["GONE", "LIVE", "Contact", "contact_of", "last_attempt", "supervised"]
+__all__ = ["GONE", "LIVE", "Contact", "contact_of", "last_attempt", "private_elsewhere"]
 
 LIVE = frozenset({"created", "submitted", "running"})
 """States of run.json in which a job may be running."""
@@ -42,6 +41,13 @@ def contact_of(folder: RunFolder) -> Contact:
     for another token.
     """
     facts = folder.read()
+    if (host := private_elsewhere(facts)) is not None:
+        raise CannotTell(
+            "run-address",
+            folder.name,
+            f"its Ray is private to {host}, and cannot be asked from here",
+            f"repeat the command on {host}",
+        )
     # A run of `reproduce` has a private Ray only, whose temp dir holds the token.
     address = facts.get("address") or facts.get("ray_address")
     named = facts.get("token_file")
@@ -68,6 +74,14 @@ def _reach(address: str, token_file: str | None) -> Contact:
     return Contact(Jobs(address, token), address, token)
 
 
+def private_elsewhere(facts: Mapping[str, Any]) -> str | None:
+    """The other machine that the run's private Ray is on; None where it is here, or has none."""
+    ray = facts.get("ray")
+    owner = (facts.get("process") or {}) if facts.get("ray_temp_dir") else {}
+    host = (ray or owner).get("host")
+    return str(host) if host not in (None, socket.gethostname()) else None
+
+
 def last_attempt(folder: RunFolder, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The newest attempt of run.json, {} before there is one. `reproduce` lists none of its one."""
     attempts = facts.get("attempts")
@@ -76,13 +90,3 @@ def last_attempt(folder: RunFolder, facts: Mapping[str, Any]) -> dict[str, Any]:
     if attempts is None and folder.log_file(1).exists():
         return {"number": 1, "job": folder.job(1), "resumed_from": None}
     return {}
-
-
-def supervised(facts: Mapping[str, Any]) -> bool:
-    """Whether a command supervises the run now; one on another host is believed."""
-    watcher = facts.get("watcher") or facts.get("process")
-    if not watcher:
-        return False
-    if watcher.get("host") not in (None, socket.gethostname()):
-        return True
-    return alive(int(watcher["pid"]), float(watcher["created"]))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import orjson
 from reprise.errors import OperatorError
 from reprise.files import dump_json
 
-__all__ = ["FINISHED", "RunFolder", "find_run", "newest_finished", "recent_runs"]
+__all__ = ["FINISHED", "RunFolder", "find_run", "newest_finished", "readable_runs", "recent_runs"]
 
 FINISHED = "finished"
 """State of a run whose job succeeded and whose metrics were collected."""
@@ -154,10 +155,18 @@ def recent_runs(runs: Path, model: str) -> list[RunFolder]:
 
 def newest_finished(runs: Path, model: str) -> RunFolder | None:
     """The newest run of `model` whose state is finished, or None."""
+    found = readable_runs(runs, model)
+    return next((run for run, facts in found if facts.get("state") == FINISHED), None)
+
+
+def readable_runs(runs: Path, model: str) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
+    """The runs of `model` with their run.json, newest first.
+
+    One that is damaged, or not ours to read, is passed over: it must not keep others from theirs.
+    """
     for run in recent_runs(runs, model):
-        if run.read().get("state") == FINISHED:
-            return run
-    return None
+        with contextlib.suppress(OperatorError):
+            yield run, run.read()
 
 
 def find_run(runs: Path, text: str) -> RunFolder:

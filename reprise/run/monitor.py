@@ -15,12 +15,13 @@ from reprise.metrics import is_validation
 from reprise.run import watchers
 from reprise.run.alarms import Alarms, AlarmSettings
 from reprise.run.checkpoint import TRACKER, SavedStep, read_step, read_steps, step_folders
-from reprise.run.contact import GONE, LIVE, Contact, contact_of, last_attempt, supervised
+from reprise.run.contact import GONE, LIVE, Contact, contact_of, last_attempt
 from reprise.run.feed import Feed, Record
 from reprise.run.folder import RunFolder
 from reprise.run.layouts import folder_bytes
 from reprise.run.nodes import list_nodes
 from reprise.run.pending import Waits, pending
+from reprise.run.pulse import supervised
 from reprise.run.seen import NUMBERS, Seen, age
 
 __all__ = ["Monitor"]
@@ -123,7 +124,7 @@ class Monitor:
         self, facts: Mapping[str, Any], attempt: Mapping[str, Any], live: bool, now: float
     ) -> list[Record]:
         number = int(attempt.get("number") or 0)
-        unseen = facts.get("visible") is False and not supervised(facts)
+        unseen = facts.get("visible") is False and not supervised(self.folder, facts)
         if not unseen or not live or self.unanswered is not None or self.contact is None:
             return self._feed.new(number)
         # Nobody copies the log of a job whose storage is not seen from here.

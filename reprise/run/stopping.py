@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from reprise.errors import CannotTell
+from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report
-from reprise.run.contact import LIVE, Contact, contact_of, last_attempt, supervised
+from reprise.run.contact import LIVE, Contact, contact_of, last_attempt, private_elsewhere
 from reprise.run.folder import RunFolder
 from reprise.run.jobs import ENDED
 from reprise.run.local_ray import remove_leftovers
+from reprise.run.processes import alive
+from reprise.run.pulse import supervised, watcher_of
 
 __all__ = ["stop_run"]
 
@@ -26,7 +28,8 @@ RULE = "run-stop"
 def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB_SECONDS) -> Report:
     """Stop the job of `folder`, wait until it has ended, close the run; nothing else is touched.
 
-    Raises CannotTell when the cluster does not answer, OperatorError when it asks for a token.
+    Raises CannotTell when the cluster does not answer, OperatorError when it asks for a token or
+    the run's private Ray is on another machine.
     """
     report = Report("stop", data={"run": str(folder.path), "id": folder.name})
     facts = folder.read()
@@ -34,22 +37,19 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
         report.passed(RULE)
         report.note(RULE, folder.name, f"is not running: {facts.get('state')}")
         return report
+    if (host := private_elsewhere(facts)) is not None:
+        fix = f"on {host}: reprise stop {folder.name}"
+        raise OperatorError(RULE, folder.name, f"its Ray is private to {host}", fix)
     # Known to the supervisor before its job ends, so that it begins no further attempt.
     folder.update(stop=time.time())
     folder.event("stop requested")
     attempt = last_attempt(folder, facts)
     private = _private(facts)
-    if not attempt and supervised(facts):
-        watcher = facts.get("watcher") or facts.get("process") or {}
-        report.failed(
-            RULE,
-            folder.name,
-            "its job is not submitted yet: the command that prepares it still runs",
-            f"end that command: Ctrl-C, or kill {watcher.get('pid')}",
-        )
-        return report
+    if not attempt and supervised(folder, facts):
+        return _before_its_job(report, folder, facts)
     try:
-        ended = not attempt or _stop_job(contact_of(folder), str(attempt["job"]), say, seconds)
+        ended = not attempt or attempt.get("ended") is not None
+        ended = ended or _stop_job(contact_of(folder), str(attempt["job"]), say, seconds)
     except CannotTell:
         if private is None:
             raise
@@ -63,17 +63,39 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
             "command, or stop the cluster: reprise cluster down HOSTFILE",
         )
         return report
-    if supervised(facts) and ended:
+    if supervised(folder, facts) and ended:
         say("the command that supervises the run closes it")
         _await_supervisor(folder)
     facts = folder.read()
     if facts.get("state") in LIVE:
         _close(folder, facts, attempt)
     left = remove_leftovers(folder.name, private) if private is not None else []
+    ray = facts.get("ray") or {}
+    if not left and ray.get("pid") and alive(int(ray["pid"]), float(ray["created"])):
+        left = [int(ray["pid"])]  # Another user's, whose mark cannot be read.
     if left:
         report.failed(RULE, folder.name, f"processes {left} would not end", f"kill -9 {left}")
     report.settle(RULE)
     report.data["state"] = folder.read().get("state")
+    return report
+
+
+def _before_its_job(report: Report, folder: RunFolder, facts: Mapping[str, Any]) -> Report:
+    """A command prepares the run's first job: `train` sees the request before it submits."""
+    watcher = watcher_of(facts)
+    owner = f"process {watcher.get('pid')} on {watcher.get('host') or 'this machine'}"
+    report.data["state"] = facts.get("state")
+    if facts.get("watcher"):
+        report.passed(RULE)
+        text = f"its job is not submitted yet: {owner}, which prepares it, ends before it submits"
+        report.note(RULE, folder.name, text)
+        return report
+    report.failed(
+        RULE,
+        folder.name,
+        f"its job is not submitted yet: {owner}, which prepares it, still runs",
+        f"end that command: Ctrl-C, or kill {watcher.get('pid')}",
+    )
     return report
 
 
@@ -106,7 +128,7 @@ def _await_supervisor(folder: RunFolder) -> None:
     deadline = time.monotonic() + _SUPERVISOR_SECONDS
     while time.monotonic() < deadline:
         facts = folder.read()
-        if facts.get("state") not in LIVE or not supervised(facts):
+        if facts.get("state") not in LIVE or not supervised(folder, facts):
             return
         time.sleep(0.5)
 

@@ -20,7 +20,11 @@ __all__ = ["OUT_OF_SIGHT", "Hands", "Supervised", "supervise"]
 OUT_OF_SIGHT = "the job may still be running"
 """Why a run whose Ray does not answer is neither ended nor begun anew."""
 
+_ON_REQUEST = "it was stopped on request"
+
 _STOP_SECONDS = 60.0
+# How soon a request to stop is heard between two attempts.
+_HEAR_SECONDS = 2.0
 
 
 class Hands(Protocol):
@@ -87,6 +91,8 @@ def supervise(
         jobs, number = _running(folder, hands)
         if jobs is None:
             jobs, number = _begin(folder, hands)
+        if jobs is None:
+            return _not_begun(folder)
         attempt = hands.watch(jobs, number)
         if attempt.outcome is Outcome.LOST and not hands.alone:
             # The job may well go on out of sight: a second one would write beside it.
@@ -99,9 +105,9 @@ def supervise(
         _record(folder, attempt, cause)
         if attempt.outcome is Outcome.SUCCEEDED:
             return _succeeded(folder, attempt)
-        if attempt.outcome is Outcome.STOPPED or folder.read().get("stop"):
+        if attempt.outcome is Outcome.STOPPED or _stop_asked(folder):
             folder.update(state="stopped")
-            return Supervised(attempt, cause, "it was stopped on request")
+            return Supervised(attempt, cause, _ON_REQUEST)
         failure = _failure(folder, number, cause)
         failures += 1
         why = why_not_again(failure, before)
@@ -117,7 +123,7 @@ def supervise(
             f"attempt {number} {attempt.outcome.value} after step {attempt.steps}: {cause}; "
             f"the next one begins in {seconds:.0f} s"
         )
-        sleep(seconds)
+        _pause(folder, seconds, sleep)
 
 
 def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
@@ -148,13 +154,37 @@ def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
     return jobs, number
 
 
-def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs, int]:
-    facts = folder.read()
-    resume = resume_point(folder, facts)
+def _stop_asked(folder: RunFolder) -> bool:
+    return bool(folder.read().get("stop"))
+
+
+def _pause(folder: RunFolder, seconds: float, sleep: Callable[[float], None]) -> None:
+    """Wait before the next attempt, or until somebody stops the run."""
+    while seconds > 0 and not _stop_asked(folder):
+        sleep(min(seconds, _HEAR_SECONDS))
+        seconds -= _HEAR_SECONDS
+
+
+def _not_begun(folder: RunFolder) -> Supervised:
+    """The run was stopped between two attempts, or before the first."""
+    folder.update(state="stopped")
+    attempts = folder.attempts()
+    number = int(attempts[-1]["number"]) if attempts else 0
+    folder.event("ended", attempt=number or None, outcome=Outcome.STOPPED.value)
+    return Supervised(Attempt(number, Outcome.STOPPED, _reached(folder) or 0, ""), "", _ON_REQUEST)
+
+
+def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
+    """Submit the next attempt; no Jobs when the run was stopped before."""
+    if _stop_asked(folder):
+        return None, 0
+    resume = resume_point(folder, folder.read())
     for note in resume.notes:
         hands.say(note)
     jobs = hands.ready()
     facts = folder.read()
+    if facts.get("stop"):
+        return None, 0
     attempt = folder.begin_attempt(resume.step)
     number = int(attempt["number"])
     if number > 1 and facts.get("visible", True):
@@ -163,16 +193,25 @@ def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs, int]:
             hands.say(f"{path.name} was moved to {path.parent}")
     if number > 1:
         place = f"from step {resume.step}" if resume.step is not None else "from the start"
+        if not facts.get("visible", True):
+            place = "where verl's tracker says"
         hands.say(f"attempt {number} begins {place}; steps 1-{resume.recorded} are recorded")
     folder.event("submit", attempt=number, job=attempt["job"], resumed_from=resume.step)
     try:
         hands.submit(jobs, number, resume)
+    except CannotTell:
+        # Whether the job runs is not known: the attempt stays open, and who resumes asks first.
+        folder.update(state="submitted")
+        raise
     except OperatorError as error:
         folder.end_attempt(number, Outcome.FAILED.value, None, error.message)
         folder.update(state="failed")
         raise
     folder.event("submitted", attempt=number)
     folder.update(state="running")
+    if _stop_asked(folder):
+        # Asked while it was submitted, when Ray did not know the job yet.
+        jobs.stop(folder.job(number))
     return jobs, number
 
 

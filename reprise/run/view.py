@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,19 +17,28 @@ from reprise.findings import Finding, Severity
 from reprise.progress import Screen
 from reprise.run.alarms import AlarmSettings
 from reprise.run.attempt import Attempt
-from reprise.run.contact import GONE, LIVE, Contact, contact_of, supervised
+from reprise.run.contact import GONE, LIVE, Contact, contact_of
 from reprise.run.folder import RunFolder
-from reprise.run.following import Follower, follow
+from reprise.run.following import LOST_SECONDS, Follower, follow
 from reprise.run.jobs import ENDED, Jobs
 from reprise.run.monitor import Monitor
-from reprise.run.seen import Seen, step_line, table_rows
+from reprise.run.pulse import supervised
+from reprise.run.seen import Seen, duration, step_line, table_rows
 
-__all__ = ["View", "attend", "table_of", "watch"]
+__all__ = ["Limits", "View", "attend", "table_of", "watch"]
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _POLL_SECONDS = 2.0
 # A Jobs API that does not answer for this long is not waited for.
 _LOST_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds without a sign of life of the job, and without an answer of its Ray."""
+
+    stall: float
+    lost: float = LOST_SECONDS
 
 
 class View(Screen):
@@ -97,7 +107,7 @@ def watch(
     folder: RunFolder,
     number: int,
     jobs: Jobs,
-    stall_seconds: float,
+    limits: Limits,
     view: View,
     settings: AlarmSettings | None = None,
 ) -> Attempt:
@@ -113,8 +123,10 @@ def watch(
     monitor.told_before(event for event in folder.events() if event.get("event") == "alarm")
 
     told: set[str] = set()
+    silent = False
 
     def look() -> None:
+        nonlocal silent
         try:
             seen = monitor.look()
         except (OperatorError, OSError) as error:
@@ -125,9 +137,14 @@ def watch(
             return
         for finding in seen.fresh:
             folder.event("alarm", attempt=number, **finding.to_json())
+        unanswered = monitor.unanswered
+        if unanswered is not None and not silent:
+            said = f"{unanswered.where}: {unanswered.message}"
+            view.line(f"{said}; waited for: {duration(limits.lost)}")
+        silent = unanswered is not None
         view.show(seen)
 
-    follower = Follower(lambda _: None, view.phase, stall_seconds, on_poll=look)
+    follower = Follower(lambda _: None, view.phase, limits.stall, limits.lost, on_poll=look)
     attempt = follow(folder, number, jobs, follower)
     look()
     return attempt
@@ -157,6 +174,6 @@ def attend(
         # A supervisor writes how an attempt ended, and may begin the next; without one, and
         # without the cluster's word, nobody would tell the end.
         over = monitor.contact is None or seen.job in (*ENDED, GONE)
-        if over and not supervised(monitor.folder.read()):
+        if over and not supervised(monitor.folder, monitor.folder.read()):
             return
         sleep(_POLL_SECONDS)

@@ -1,17 +1,24 @@
 """The Jobs API behind a bad network: what is not known is not taken for an answer."""
 
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from relay import Relay
 
+from reprise import pipeline_train_place as place_module
 from reprise.errors import CannotTell, OperatorError
+from reprise.pipeline_train_place import Need, wait_for_nodes
 from reprise.project import find_project
 from reprise.run import jobs as jobs_module
+from reprise.run.attempt import Outcome
+from reprise.run.folder import RunFolder
 from reprise.run.jobs import ENDED, Jobs
 from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
+from reprise.run.view import Limits, View, watch
 
 pytestmark = pytest.mark.rehearsal
 
@@ -105,3 +112,46 @@ def test_a_token_that_is_no_longer_taken_is_said(ray: LocalRay) -> None:
         assert caught.value.rule == "run-token"
         assert "refused ours" in caught.value.message
     jobs.stop("old-token-1")
+
+
+def test_a_head_that_is_away_for_a_while_is_waited_for(
+    relay: Relay, ray: LocalRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place_module, "_ASK_SECONDS", 0.2)
+    token, need, said = str(ray.token_file), Need(1, 1), []
+    relay.fault = lambda _: "lost"
+    back = threading.Timer(3.0, lambda: setattr(relay, "fault", lambda _: ""))
+    back.start()
+    wait_for_nodes(relay.address, token, need, 60.0, said.append)
+    back.join()
+    assert len(said) == 1 and "the list of nodes could not be read" in said[0]
+    relay.fault = lambda _: "lost"
+    with pytest.raises(CannotTell, match="could not be read"):
+        wait_for_nodes(relay.address, token, need, 1.0, said.append)
+    with pytest.raises(CannotTell, match="token"):
+        wait_for_nodes(relay.address, "/no/token", need, 60.0, said.append)
+
+
+def test_a_head_that_is_silent_for_a_while_does_not_end_the_watch(
+    relay: Relay, ray: LocalRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.create(tmp_path, "trial", {"steps": 1, "attempts": []})
+    job = str(folder.begin_attempt(None)["job"])
+    access = {"address": relay.address, "token_file": str(ray.token_file), "place": "attached"}
+    folder.update(state="running", **access)
+    straight = Jobs(ray.address, ray.token_file.read_text())
+    straight.submit(job, "sleep 12", {}, {})
+    jobs = Jobs(relay.address, ray.token_file.read_text())
+    timers = [
+        threading.Timer(2.0, lambda: setattr(relay, "fault", lambda _: "lost")),
+        threading.Timer(9.0, lambda: setattr(relay, "fault", lambda _: "")),
+    ]
+    for timer in timers:
+        timer.start()
+    with View(plain=True) as view:
+        attempt = watch(folder, 1, jobs, Limits(60.0, 60.0), view)
+    for timer in timers:
+        timer.join()
+    assert attempt.outcome is Outcome.SUCCEEDED
+    told = [line for line in capsys.readouterr().err.splitlines() if "waited for: 1.0 min" in line]
+    assert len(told) == 1

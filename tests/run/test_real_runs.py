@@ -24,7 +24,7 @@ from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.run.monitor import Monitor
 from reprise.run.nodes import list_nodes
 from reprise.run.pending import pending
-from reprise.run.view import View, attend, watch
+from reprise.run.view import Limits, View, attend, watch
 
 pytestmark = pytest.mark.rehearsal
 
@@ -185,7 +185,7 @@ def test_watching_tells_steps_and_alarms_and_ends_with_the_job(
         f'echo hello; echo "{STEP % 1}" >> "$METRICS"; echo "{bad}" >> "$METRICS"; sleep 5'
     )
     with View() as view:
-        attempt = watch(folder, 1, contact_of(folder).jobs, 60.0, view)
+        attempt = watch(folder, 1, contact_of(folder).jobs, Limits(60.0), view)
     assert (attempt.outcome, attempt.steps) == (Outcome.SUCCEEDED, 2)
     shown = capsys.readouterr().err
     assert "step 2/9" in shown and "error critic/rewards/mean@2: NaN" in shown

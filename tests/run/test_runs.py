@@ -1,8 +1,10 @@
 """`reprise runs`, `status`, `logs` and `stop` on run folders that no cluster answers for."""
 
+import os
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,16 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from reprise.cli import app
+from reprise.errors import OperatorError
+from reprise.files import dump_json
 from reprise.findings import Severity
 from reprise.pipeline_runs import settings_of
+from reprise.pipeline_train_resume import may_resume, place_of, without_its_ray
 from reprise.project import find_project
+from reprise.run import pulse
 from reprise.run.alarms import AlarmSettings
-from reprise.run.contact import supervised
-from reprise.run.folder import RunFolder
+from reprise.run.folder import RunFolder, newest_finished
+from reprise.run.pulse import QUIET_SECONDS, supervised, supervising
 
 Call = Callable[..., Result]
 
@@ -197,6 +203,16 @@ def test_a_run_whose_job_is_not_submitted_yet_is_ended_by_its_command(
     mine = {"pid": me.pid, "created": me.create_time(), "host": socket.gethostname()}
     folder = made(tmp_path, state="created", attempts=[], watcher=mine)
     result = call("stop", folder.name, "--json")
+    assert result.exit_code == 0
+    assert "ends before it submits" in report(result)["findings"][0]["message"]
+    assert folder.read()["stop"]
+    # The first and only attempt of `reproduce` is its own command's to end.
+    other = made(tmp_path, state="created", process=mine)
+    facts = other.read()
+    del facts["attempts"]
+    dump_json(other.state_file, facts)
+    other.log_file(1).unlink()
+    result = call("stop", other.name, "--json")
     assert result.exit_code == 1
     assert f"kill {me.pid}" in report(result)["findings"][0]["fix"]
 
@@ -221,10 +237,94 @@ def test_a_watch_without_the_cluster_ends_with_the_supervisor(tmp_path: Path, ca
 def test_who_supervises(tmp_path: Path) -> None:
     me = psutil.Process()
     mine = {"pid": me.pid, "created": me.create_time(), "host": socket.gethostname()}
-    assert supervised({"watcher": mine})
-    assert not supervised({"watcher": mine | {"created": 1.0}})
-    assert supervised({"watcher": mine | {"created": 1.0, "host": "elsewhere"}})
-    assert not supervised({"watcher": None})
+    folder = made(tmp_path)
+    assert supervised(folder, {"watcher": mine})
+    assert not supervised(folder, {"watcher": mine | {"created": 1.0}})
+    assert not supervised(folder, {"watcher": None})
+    # One on another machine is believed as long as it has a pulse.
+    elsewhere = {"watcher": mine | {"created": 1.0, "host": "elsewhere"}}
+    assert supervised(folder, elsewhere)
+    with supervising(folder):
+        assert folder.read()["watcher"] == mine
+        assert supervised(folder, elsewhere, exact=True)
+    assert folder.read()["watcher"] is None
+    long_ago = time.time() - QUIET_SECONDS - 60
+    os.utime(folder.path / ".pulse", (long_ago, long_ago))
+    assert not supervised(folder, elsewhere)
+    assert not supervised(folder, elsewhere, exact=True)
+
+
+def test_a_pulse_goes_on_and_who_took_over_keeps_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "_BEAT_SECONDS", 0.05)
+    folder = made(tmp_path)
+    with supervising(folder):
+        os.utime(folder.path / ".pulse", (1.0, 1.0))
+        deadline = time.monotonic() + 10
+        while (age := pulse.pulse_age(folder)) is None or age > 60:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        folder.update(watcher={"pid": 1, "created": 1.0, "host": "elsewhere"})
+    assert folder.read()["watcher"]["host"] == "elsewhere"
+
+
+@pytest.mark.parametrize(("age", "exit_code"), [(0, 1), (QUIET_SECONDS + 60, 0)])
+def test_a_run_that_another_machine_supervises_is_not_taken_up_beside_it(
+    tmp_path: Path, age: float, exit_code: int
+) -> None:
+    folder = made(tmp_path, state="running", place="attached", address="http://127.0.0.1:1")
+    folder.update(watcher={"pid": 1, "created": 1.0, "host": "login-2"})
+    (folder.path / ".pulse").touch()
+    beaten = time.time() - age
+    os.utime(folder.path / ".pulse", (beaten, beaten))
+    if not exit_code:
+        may_resume(folder, folder.read())
+        return
+    with pytest.raises(OperatorError, match="process 1 on login-2 supervises it already"):
+        may_resume(folder, folder.read())
+
+
+def test_a_private_ray_of_another_machine_is_neither_stopped_nor_taken_up_here(
+    tmp_path: Path, call: Call
+) -> None:
+    ray = {"temp_dir": "/tmp/reprise-ray-x", "host": "desk-7"}
+    folder = made(tmp_path, state="running", place="private", ray=ray, address="http://127.0.0.1:1")
+    for words in (("stop", folder.name), ("train", "--resume", folder.name)):
+        result = call(*words, "--json")
+        assert result.exit_code == 1
+        (finding,) = report(result)["findings"]
+        assert "private to desk-7" in finding["message"] and "on desk-7" in finding["fix"]
+    assert folder.read()["state"] == "running" and "stop" not in folder.read()
+    looked = call("status", folder.name, "--json")
+    assert looked.exit_code == 2
+    assert report(looked)["step"] == 2
+    assert "private to desk-7" in report(looked)["findings"][0]["message"]
+
+
+def test_a_ray_that_moved_or_is_gone_for_good(tmp_path: Path) -> None:
+    """The last attempt may still be running as long as its Ray does not say otherwise."""
+    folder = made(tmp_path, state="running", place="attached", address="http://127.0.0.1:1")
+    assert place_of(folder, folder.read(), None) == "http://127.0.0.1:1"
+    address = place_of(folder, folder.read(), "http://127.0.0.1:2")
+    assert address == "http://127.0.0.1:2"
+    with pytest.raises(OperatorError) as caught:
+        without_its_ray(folder, address, ())
+    assert caught.value.rule in caught.value.fix and "--force" in caught.value.fix
+    assert folder.attempts()[0]["ended"] is None
+    without_its_ray(folder, "http://127.0.0.1:1", ())
+    assert folder.attempts()[0]["ended"] is None
+    without_its_ray(folder, "http://127.0.0.1:1", (caught.value.rule,))
+    (attempt,) = folder.attempts()
+    assert (attempt["outcome"], attempt["reached"]) == ("lost", 2)
+    with pytest.raises(OperatorError, match="Ray of others"):
+        place_of(made(tmp_path), {"place": "hostfile"}, address)
+
+
+def test_a_damaged_run_does_not_hinder_the_others(tmp_path: Path) -> None:
+    whole, damaged = made(tmp_path, state="finished"), made(tmp_path, state="finished")
+    damaged.state_file.write_text("{")
+    assert newest_finished(tmp_path / "runs", "rehearsal") == whole
 
 
 def test_the_ceiling_of_a_recipe_is_its_references(tmp_path: Path) -> None:

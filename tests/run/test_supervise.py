@@ -1,6 +1,7 @@
 """Attempts on a real Ray: killed, cut in a checkpoint, hung, refused, attached to, stopped."""
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,15 +10,19 @@ from typing import Any
 import pytest
 
 from reprise.errors import CannotTell
+from reprise.findings import Report
 from reprise.metrics import read_run
 from reprise.project import find_project
 from reprise.run.attempt import Attempt
+from reprise.run.contact import LIVE
 from reprise.run.folder import RunFolder
 from reprise.run.following import Follower, follow
 from reprise.run.jobs import Jobs, open_jobs
 from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
+from reprise.run.pulse import supervising
 from reprise.run.resume import Resume
 from reprise.run.retry import Policy
+from reprise.run.stopping import stop_run
 from reprise.run.supervise import OUT_OF_SIGHT, Supervised, supervise
 from reprise.triage.first_error import first_error
 
@@ -242,6 +247,73 @@ def test_a_job_that_is_stopped_is_not_taken_up(tmp_path: Path, ray: LocalRay) ->
     assert not ended.finished and "on request" in ended.why
     assert run.read()["state"] == "stopped"
     assert len(run.attempts()) == 1
+
+
+def test_a_run_that_is_stopped_between_two_attempts_stays_stopped(
+    tmp_path: Path, ray: LocalRay
+) -> None:
+    run = new_run(tmp_path)
+    hands = SmallHands(run, ray, {"FAULT": "die:1"})
+    reports: list[Report] = []
+
+    def stop() -> None:
+        while not any(event["event"] == "wait" for event in run.events()):
+            time.sleep(0.1)
+        reports.append(stop_run(run, lambda _: None))
+
+    stopping = threading.Thread(target=stop, daemon=True)
+    stopping.start()
+    began = time.monotonic()
+    with supervising(run):
+        ended = supervise(run, hands, Policy(3, first_wait=120))
+    stopping.join(60)
+    assert time.monotonic() - began < 100, "the wait was slept to its end"
+    assert not ended.finished and "on request" in ended.why
+    assert len(run.attempts()) == 1
+    assert run.read()["state"] == "stopped"
+    assert [item.exit_code for item in reports] == [0]
+
+
+@dataclass
+class LateHands(SmallHands):
+    """Is asked to stop at the moment `at`; `lost`: nobody knows whether the first job arrived."""
+
+    at: str = ""
+    lost: bool = False
+
+    def ready(self) -> Jobs:
+        if self.at == "ready":
+            self.folder.update(stop=1.0)
+        return super().ready()
+
+    def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
+        if self.at == "submit":
+            self.folder.update(stop=1.0)
+        if self.lost and number == 1:
+            raise CannotTell("run-jobs", "here", "the connection broke", "repeat")
+        super().submit(jobs, number, resume)
+
+
+@pytest.mark.parametrize(("at", "attempts"), [("ready", 0), ("submit", 1)])
+def test_a_stop_before_the_job_is_there_is_heard(
+    tmp_path: Path, ray: LocalRay, at: str, attempts: int
+) -> None:
+    run = new_run(tmp_path)
+    ended = go(run, LateHands(run, ray, {"SECONDS_A_STEP": "5"}, at=at))
+    assert not ended.finished and "on request" in ended.why
+    assert len(run.attempts()) == attempts
+    assert run.read()["state"] == "stopped"
+
+
+def test_a_submission_that_nobody_answered_stays_open(tmp_path: Path, ray: LocalRay) -> None:
+    run = new_run(tmp_path)
+    with pytest.raises(CannotTell):
+        go(run, LateHands(run, ray, {}, lost=True))
+    assert [item["ended"] for item in run.attempts()] == [None]
+    assert run.read()["state"] in LIVE
+    assert go(run, LateHands(run, ray, {}, lost=True)).finished
+    assert [item["outcome"] for item in run.attempts()] == ["interrupted", "succeeded"]
+    assert_whole(run)
 
 
 def test_a_job_that_ends_well_without_its_steps_is_not_finished(
