@@ -142,7 +142,9 @@ def compose(
     groups = [(line, o) for line, o in parsed if _is_group(loader, o)]
     config, kept, refused = _load_groups(loader, name, groups)
     files = loader.loader.files
-    faults += refused
+    passed_over = [f for pair in groups if (f := _passed_over(loader, name, kept, *pair))]
+    faults += [*refused, *passed_over]
+    kept = [line for line in kept if line not in [fault.line for fault in passed_over]]
     values = [(line, o) for line, o in parsed if not _is_group(loader, o)]
     for line, override in values:
         fault = _apply(config, line, override)
@@ -195,13 +197,29 @@ def _load_groups(
         ) from error
 
 
+def _passed_over(
+    loader: _Loader, name: str, kept: Sequence[Line], line: Line, override: Override
+) -> Fault | None:
+    """A choice that Hydra passes over: the group is optional in the recipe and has no such file."""
+    group, value = override.key_or_group, override.value()
+    if line not in kept or not isinstance(value, str) or value in loader.options(group):
+        return None
+    # The recipe itself may name one that has no file, for "nothing more".
+    usual = loader.load(name, []).hydra.runtime.choices.get(group)
+    return None if value == usual else _no_option(line, group, value, loader.options(group))
+
+
+def _no_option(line: Line, group: str, value: str, options: Sequence[str]) -> Fault:
+    close = difflib.get_close_matches(value, options, n=2, cutoff=0.5)
+    message = f"group {group} has no option {value!r}{suggestion(close)}"
+    return Fault("recipe-override-group", line, message, f"one of: {', '.join(options)}")
+
+
 def _group_fault(loader: _Loader, line: Line, override: Override, error: Exception) -> Fault:
     group, value = override.key_or_group, str(override.value())
     options = loader.options(group)
     if value not in options:
-        close = difflib.get_close_matches(value, options, n=2, cutoff=0.5)
-        message = f"group {group} has no option {value!r}{suggestion(close)}"
-        return Fault("recipe-override-group", line, message, f"one of: {', '.join(options)}")
+        return _no_option(line, group, value, options)
     text = " ".join(str(error).split())
     return Fault(
         "recipe-override-group", line, text, f"add the group with +{line.text.lstrip('+')}"

@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something wrong with one override line; `fatal` means that Hydra refuses it."""
+    """Something wrong with one override line; `fatal`: Hydra refuses it, or passes it over."""
 
     rule: str
     line: Line

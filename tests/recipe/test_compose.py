@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from reprise.errors import OperatorError
 from reprise.recipe.compose import Composition, compose
+from reprise.recipe.load import load
 from reprise.recipe.origin import Origins
 from reprise.recipe.overrides import Line, read_lines
 from reprise.recipe.ruleset import ALL_RULES
@@ -60,6 +61,26 @@ def test_all_errors_come_in_one_pass_and_the_rest_is_kept(tree: VerlTree) -> Non
     made = one(tree, "a.b=1", "data.train_batch_size=7", "+data.shuffle=True", "c=[")
     assert [fault.line.text for fault in made.faults] == ["a.b=1", "+data.shuffle=True", "c=["]
     assert made.values["data"]["train_batch_size"] == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("rehearsal/arch=qwen3", False),
+        # The recipe's own choice has no file: nothing is added to it.
+        ("rehearsal/arch=hy3", False),
+        ("rehearsal/arch=qwen", True),
+        ("rehearsal/critic=nope", True),
+        ("algorithms=nope", True),
+    ],
+)
+def test_a_choice_that_hydra_passes_over_is_refused(
+    root: Path, recipes: Path, text: str, refused: bool
+) -> None:
+    tree = load(root, "rehearsal").tree
+    made = compose("rehearsal/recipe", tree, [Line(text)], recipes)
+    assert [fault.rule for fault in made.faults] == ["recipe-override-group"] * refused
+    assert [line.text for line in made.lines] == [] if refused else [text]
 
 
 def test_a_key_set_twice(tree: VerlTree) -> None:
