@@ -22,6 +22,9 @@ _LONGEST = "response_length/max"
 # What a training step cannot do without: one NaN there is an error; elsewhere the third is.
 _VITAL = ("actor/grad_norm", "actor/loss", "actor/pg_loss", REWARD)
 _OFTEN = 3
+# Steps before a fall that say whether the reward was better: of a sparse reward most are at its
+# floor.
+_BEFORE = 20
 # Consecutive steps that make a state of what could be an accident.
 _RUN = 3
 _SAME = 1e-9
@@ -92,7 +95,9 @@ def floor(history: History) -> Iterator[Alarm]:
         return
     before = history.finite(REWARD)[:-_RUN]
     level = tail[-1]
-    if len(before) < _RUN or max(before) <= level + _SAME or min(before) < level - _SAME:
+    if len(before) < _RUN or min(before) < level - _SAME:
+        return
+    if statistics.median(before[-_BEFORE:]) <= level + _SAME:
         return
     first = history.since(REWARD, lambda value: value <= level + _SAME)
     text = f"fell to its lowest value, {level:g}, and stays there"

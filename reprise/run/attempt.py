@@ -8,8 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from reprise.metrics import parse_json_line
 from reprise.run.progress import StepLine
 
 __all__ = ["STALL_SECONDS", "Attempt", "Job", "Outcome", "read_steps"]
@@ -56,20 +55,13 @@ def read_steps(metrics: Path) -> list[StepLine]:
         lines = metrics.read_bytes().splitlines()
     except FileNotFoundError:
         return []
-    steps = []
-    for line in lines:
-        try:
-            record = orjson.loads(line.replace(b"NaN", b"null").replace(b"Infinity", b"null"))
-            data = record["data"]
-            validation = next((data[key] for key in data if key.startswith("val-core/")), None)
-            steps.append(
-                StepLine(
-                    step=int(record["step"]),
-                    seconds=data.get("timing_s/step"),
-                    reward=data.get("critic/rewards/mean"),
-                    validation=validation,
-                )
-            )
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-            continue
-    return steps
+    return [_step(*record) for line in lines if (record := parse_json_line(line)) is not None]
+
+
+def _step(step: int, values: Mapping[str, float]) -> StepLine:
+    return StepLine(
+        step=step,
+        seconds=values.get("timing_s/step"),
+        reward=values.get("critic/rewards/mean"),
+        validation=next((values[key] for key in values if key.startswith("val-core/")), None),
+    )

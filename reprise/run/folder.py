@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -126,21 +127,23 @@ class RunFolder:
     def event(self, kind: str, **facts: Any) -> None:
         """Append one line to events.jsonl: seconds since the epoch, what happened, details."""
         line = orjson.dumps({"time": time.time(), "event": kind, **facts})
-        with (self.path / "events.jsonl").open("ab") as file:
+        with (self.path / "events.jsonl").open("a+b") as file:
+            # A crash, or a full disk, may have cut the line before.
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else b"\n" + line
             file.write(line + b"\n")
 
     def events(self) -> list[dict[str, Any]]:
-        """All events so far, in order; a last line cut by a crash is left out."""
+        """All events so far, in order; lines cut by a crash are left out."""
         events = []
         try:
             lines = (self.path / "events.jsonl").read_bytes().splitlines()
         except FileNotFoundError:
             return []
         for line in lines:
-            try:
+            with contextlib.suppress(orjson.JSONDecodeError):
                 events.append(orjson.loads(line))
-            except orjson.JSONDecodeError:
-                break
         return events
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import time
 from collections.abc import Iterable, Mapping
@@ -50,13 +51,18 @@ class Monitor:
         self._seconds: list[float] = []
         # Attempt and time of reading of the last record: another attempt's says nothing of silence.
         self._last_record = (0, 0.0)
+        self._stamp = (0, 0.0)
+        self._stamped = 0.0
         self._stepped = 0
         self._log_at = float("-inf")
         self._looks = 0
         self._slow_at = float("-inf")
         self._around: list[Finding] = []
         self._full: list[str] = []
-        self._told: set[tuple[str, str, Severity]] = set()
+        # Alarms of the numbers that came since the last look, with the attempt that they are of.
+        self._new: list[tuple[int, Finding]] = []
+        # By rule, where and severity: the attempt in which it was last told.
+        self._told: dict[tuple[str, str, Severity], float] = {}
         self._saved_at = 0.0
         self._saved_size = 0
         self._saved_key: tuple[object, ...] = ()
@@ -96,9 +102,10 @@ class Monitor:
         return seen
 
     def told_before(self, alarms: Iterable[Mapping[str, Any]]) -> None:
-        """Count `alarms` (rule, where, severity) as told: by the watch of an earlier attempt."""
+        """Count `alarms` (rule, where, severity, attempt) as told: by an earlier watch."""
         for alarm in alarms:
-            self._told.add((str(alarm["rule"]), str(alarm["where"]), Severity(alarm["severity"])))
+            key = (str(alarm["rule"]), str(alarm["where"]), Severity(alarm["severity"]))
+            self._told[key] = max(self._told.get(key, 0), alarm.get("attempt") or math.inf)
 
     def _renew_contact(self, facts: Mapping[str, Any], attempt: Mapping[str, Any]) -> None:
         """A later attempt may have a Ray of its own; one that did not answer may do so now."""
@@ -144,7 +151,8 @@ class Monitor:
         core = next((name for name in values if name.startswith("val-core/")), None)
         if core is not None:
             seen.validation = (core, values[core], record.step)
-        self._alarms.feed(record.step, values)
+        found = self._alarms.feed(record.step, values)
+        self._new += [(record.attempt, finding) for finding in found]
         self._last_record = (record.attempt, time.time())
         if all(is_validation(name) for name in values):
             return
@@ -167,7 +175,19 @@ class Monitor:
         except OSError:
             number, read = self._last_record
             written = read if number == seen.attempt else started
+        else:
+            written = self._by_own_clock(seen.attempt, written, now)
         seen.since_step = age(max(written, started), now)
+
+    def _by_own_clock(self, attempt: int, written: float, now: float) -> float:
+        """When the metrics were `written`: by this machine's clock if that was seen to happen.
+
+        The storage's may be another; of what was there at the first look it is all there is.
+        """
+        if (attempt, written) != self._stamp:
+            self._stamped = now if self._looks > 1 else written
+            self._stamp = (attempt, written)
+        return self._stamped
 
     def _slow(self, seen: Seen, facts: Mapping[str, Any], live: bool) -> None:
         """What is asked for less often: the nodes, the checkpoints, the disks, what is pending."""
@@ -239,11 +259,14 @@ class Monitor:
 
     def _tell(self, seen: Seen) -> None:
         seen.standing = [*self._alarms.standing(), *self._around]
-        for finding in seen.standing:
-            # An alarm whose numbers change is the same alarm.
-            key = (finding.rule, finding.where, finding.severity)
-            if key not in self._told:
-                self._told.add(key)
+        # An alarm whose numbers change is the same alarm; one of a step that was trained again in a
+        # later attempt is not.
+        found = [*self._new, *((0, finding) for finding in self._around)]
+        newest = {(item.rule, item.where, item.severity): (number, item) for number, item in found}
+        self._new = []
+        for key, (number, finding) in newest.items():
+            if number > self._told.get(key, -1) and finding in seen.standing:
+                self._told[key] = number
                 seen.fresh.append(finding)
 
 

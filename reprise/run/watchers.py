@@ -21,6 +21,8 @@ PLACED_SECONDS = 120.0
 _GIB = 2**30
 _LEAST_FREE = 1 * _GIB
 _LEAST_SHARE = 0.01
+_AMPLE = 50 * _GIB
+"""So much is room for logs on any file system: a hundredth of ten petabytes is not nearly full."""
 
 
 def silent(since: float, step_seconds: float | None) -> bool:
@@ -50,7 +52,7 @@ def disk(path: Path, total: int, free: int, checkpoint: int) -> Finding | None:
     free_text = f"{free / _GIB:.1f} of {total / _GIB:.0f} GiB are free"
     fix = f"free space on {path}, or set trainer.max_actor_ckpt_to_keep for the next attempt"
     rule = "run-alarm-disk"
-    if free < _LEAST_FREE or free < _LEAST_SHARE * total:
+    if free < max(_LEAST_FREE, min(_LEAST_SHARE * total, _AMPLE)):
         return Finding(rule, Severity.ERROR, str(path), f"nearly full: {free_text}", fix)
     if free < checkpoint:
         text = f"{free_text}, and the last checkpoint has {checkpoint / _GIB:.1f} GiB"

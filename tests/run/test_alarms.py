@@ -125,6 +125,9 @@ def test_many_metrics_that_break_at_once_are_one_alarm() -> None:
         ([0.0] * 20, None),
         ([-1.0, -1.0, 0.2, 0.4, -1.0, -1.0, -1.0], 5),
         ([0.4, 0.5, -1.0, 0.5, 0.2, 0.2, 0.2], None),
+        # A sparse reward: now and then an answer is right, as long as nothing is learned.
+        ([0.0, 0.0, 0.004, 0.0, 0.0, 0.0, 0.0], None),
+        ([0.0] * 30 + [0.1] * 15 + [0.0] * 3, 46),
     ],
 )
 def test_the_reward_at_its_floor(values: list[float], first: int | None) -> None:

@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ def test_a_cut_last_event_is_left_out(tmp_path: Path) -> None:
     with (run.path / "events.jsonl").open("ab") as file:
         file.write(b'{"time": 1, "ev')
     assert [event["event"] for event in run.events()] == ["whole"]
+    # The command that takes the run up again writes on.
+    for kind in ("resume", "ended"):
+        run.event(kind)
+    assert [event["event"] for event in run.events()] == ["whole", "resume", "ended"]
 
 
 def test_newest_finished_skips_failed_runs(tmp_path: Path) -> None:
@@ -47,8 +52,11 @@ def test_steps_are_read_from_a_file_that_is_still_written(tmp_path: Path) -> Non
     metrics.write_text(
         '{"step":0,"data":{"val-core/x/acc/mean@1":0.25}}\n'
         '{"step":1,"data":{"critic/rewards/mean":NaN,"timing_s/step":4.5}}\n'
-        '{"step":2,"data":{"critic/rew'
+        # Python writes it so; a step that is not counted is no progress, and a stall after a while.
+        '{"step":2,"data":{"critic/rewards/min":-Infinity,"critic/rewards/mean":0.5}}\n'
+        '{"step":3,"data":{"critic/rew'
     )
     steps = read_steps(metrics)
-    assert [step.step for step in steps] == [0, 1]
-    assert (steps[0].validation, steps[1].seconds, steps[1].reward) == (0.25, 4.5, None)
+    assert [step.step for step in steps] == [0, 1, 2]
+    assert (steps[0].validation, steps[1].seconds, steps[2].reward) == (0.25, 4.5, 0.5)
+    assert steps[1].reward is not None and math.isnan(steps[1].reward)

@@ -81,6 +81,24 @@ def test_a_later_attempt_wins_and_its_alarms_are_told_anew(folder: RunFolder) ->
     assert seen.standing == [] and seen.fresh == []
 
 
+def test_what_comes_again_at_the_same_step_is_told_again(folder: RunFolder) -> None:
+    nan = b'{"step": 1, "data": {"actor/grad_norm": NaN}}\n'
+    folder.metrics_file(1).write_bytes(nan)
+    monitor = Monitor(folder)
+    (first,) = monitor.look().fresh
+    folder.begin_attempt(None)
+    folder.metrics_file(2).write_bytes(nan)
+    assert monitor.look().fresh == [first]
+    assert monitor.look().fresh == []
+    # Who attaches then knows from the events what was told, and of which attempt.
+    later = Monitor(folder)
+    later.told_before([first.to_json() | {"attempt": 1}])
+    assert later.look().fresh == [first]
+    later = Monitor(folder)
+    later.told_before([first.to_json() | {"attempt": number} for number in (1, 2)])
+    assert later.look().fresh == []
+
+
 def test_the_start_of_a_later_attempt_is_no_silence(folder: RunFolder) -> None:
     for step in (1, 2, 3):
         write(folder, 1, step)
@@ -97,6 +115,23 @@ def test_the_start_of_a_later_attempt_is_no_silence(folder: RunFolder) -> None:
     assert [f.rule for f in Monitor(folder).look(now=time.time() + 62).standing] == [
         "run-alarm-silence"
     ]
+
+
+@pytest.mark.parametrize("skew", [-1000.0, 1000.0])
+def test_a_storage_with_another_clock_is_no_silence_and_hides_none(
+    folder: RunFolder, skew: float
+) -> None:
+    monitor = Monitor(folder)
+    now = time.time()
+    monitor.look(now)
+    for step in (1, 2, 3):
+        now += 4
+        write(folder, 1, step)
+        os.utime(folder.metrics_file(1), (now + skew, now + skew))
+        seen = monitor.look(now)
+        assert seen.since_step is not None and seen.since_step < 5
+    assert monitor.look(now + 40).standing == []
+    assert [f.rule for f in monitor.look(now + 90).standing] == ["run-alarm-silence"]
 
 
 def test_what_an_earlier_watch_told_is_not_fresh(folder: RunFolder) -> None:
@@ -267,6 +302,10 @@ GIB = 2**30
         (1000 * GIB, 9 * GIB, 0, Severity.ERROR),
         (1000 * GIB, 11 * GIB, 0, None),
         (20 * GIB, GIB - 1, 0, Severity.ERROR),
+        # Ten petabytes, of which less than a hundredth is free.
+        (10 * 2**20 * GIB, 60 * 2**10 * GIB, 3 * 2**10 * GIB, None),
+        (10 * 2**20 * GIB, 60 * 2**10 * GIB, 70 * 2**10 * GIB, Severity.WARNING),
+        (10 * 2**20 * GIB, 49 * GIB, 0, Severity.ERROR),
     ],
 )
 def test_a_disk_that_fills(
