@@ -21,6 +21,7 @@ from reprise.run.contact import GONE, LIVE, Contact, contact_of, last_attempt
 from reprise.run.feed import Feed
 from reprise.run.folder import FINISHED, RunFolder, find_run
 from reprise.run.jobs import ENDED
+from reprise.run.listing import closed_folders, list_folder
 from reprise.run.monitor import Monitor
 from reprise.run.pulse import supervised
 from reprise.run.seen import Seen
@@ -60,24 +61,30 @@ def list_runs(project: Project, model: str | None, most: int) -> Report:
     """The newest runs, those of `model` only where given: id, state, steps, age."""
     report = Report("runs")
     rows = []
-    # A folder's name begins with its time.
-    files = sorted(
-        project.runs.glob(f"{model or '*'}/*/run.json"), key=lambda file: file.parent.name
-    )
-    for file in reversed(files[-most:]):
-        folder = RunFolder(file.parent)
+    listing = list_folder(project.runs, model)
+    for path in reversed(listing.runs[-most:]):
+        folder = RunFolder(path)
         try:
             rows.append(_row(folder))
         except OperatorError as error:
             report.warn(error.rule, error.where, error.message, error.fix)
-            rows.append(
-                {"id": folder.name, "model": file.parent.parent.name, "state": "unreadable"}
-            )
-    report.passed("run-list")
+            rows.append({"id": folder.name, "model": path.parent.name, "state": "unreadable"})
+    if listing.closed:
+        report.unknown(*closed_folders(listing))
+    else:
+        report.passed("run-list")
     if not rows:
-        report.note("run-list", str(project.runs), "no run yet", "make reproduce")
-    report.data |= {"folder": str(project.runs), "runs": rows, "known": len(files)}
+        report.note("run-list", str(project.runs), _none(project.runs, model), "make reproduce")
+    report.data |= {"folder": str(project.runs), "runs": rows, "known": len(listing.runs)}
     return report
+
+
+def _none(runs: Path, model: str | None) -> str:
+    """That there is no run: of `model`, where there are others, or at all."""
+    if not runs.exists():
+        return "no run yet: the folder does not exist"
+    others = sorted({path.parent.name for path in list_folder(runs).runs})
+    return f"no run of {model}; there are runs of {', '.join(others)}" if others else "no run yet"
 
 
 def _row(folder: RunFolder) -> dict[str, Any]:
@@ -106,12 +113,14 @@ def _find(project: Project, text: str | None) -> RunFolder:
     """The run that `text` names; the newest of all recipes without it."""
     if text is not None:
         return find_run(project.runs, text)
-    files = sorted(project.runs.glob("*/*/run.json"), key=lambda file: file.parent.name)
-    if not files:
+    listing = list_folder(project.runs)
+    if not listing.runs and listing.closed:
+        raise CannotTell(*closed_folders(listing))
+    if not listing.runs:
         raise OperatorError(
-            "run-unknown", str(project.runs), "there is no run yet", "make one: make reproduce"
+            "run-unknown", str(project.runs), _none(project.runs, None), "make one: make reproduce"
         )
-    return RunFolder(files[-1].parent)
+    return RunFolder(listing.runs[-1])
 
 
 def run_status(project: Project, text: str | None, view: View | None = None) -> Status:

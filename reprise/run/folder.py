@@ -15,6 +15,7 @@ import orjson
 
 from reprise.errors import OperatorError
 from reprise.files import dump_json
+from reprise.run.listing import list_folder
 
 __all__ = ["FINISHED", "RunFolder", "find_run", "newest_finished", "readable_runs", "recent_runs"]
 
@@ -148,12 +149,8 @@ class RunFolder:
 
 
 def recent_runs(runs: Path, model: str) -> list[RunFolder]:
-    """The runs of `model`, newest first (folder names sort by time)."""
-    folder = runs / model
-    if not folder.is_dir():
-        return []
-    found = (path for path in folder.iterdir() if (path / "run.json").is_file())
-    return [RunFolder(path) for path in sorted(found, reverse=True)]
+    """The runs of `model`, newest first; errors as of `list_folder`."""
+    return [RunFolder(path) for path in reversed(list_folder(runs, model).runs)]
 
 
 def newest_finished(runs: Path, model: str) -> RunFolder | None:
@@ -175,11 +172,11 @@ def readable_runs(runs: Path, model: str) -> Iterator[tuple[RunFolder, dict[str,
 def find_run(runs: Path, text: str) -> RunFolder:
     """The run that `text` names: a folder, an id, or the beginning of one.
 
-    Raises OperatorError when none or several runs are meant.
+    Raises OperatorError when none or several runs are meant; errors as of `list_folder`.
     """
     if (Path(text) / "run.json").is_file():
         return RunFolder(Path(text).absolute())
-    found = sorted(path.parent for path in runs.glob("*/*/run.json"))
+    found = list_folder(runs).runs
     named = [path for path in found if path.name == text] or [
         path for path in found if path.name.startswith(text) or path.name.endswith(f"-{text}")
     ]
