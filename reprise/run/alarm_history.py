@@ -12,12 +12,14 @@ from itertools import islice
 
 from reprise.findings import Severity
 
-__all__ = ["PROBS", "PROBS_RUN", "REWARD", "Alarm", "History"]
+__all__ = ["PROBS", "PROBS_RUN", "REWARD", "VITAL", "Alarm", "History"]
 
 REWARD = "critic/rewards/mean"
 PROBS = "training/rollout_probs_diff_mean"
 PROBS_RUN = 5
 """Steps over which the probs diff's medians are taken: a spike of one step moves none."""
+VITAL = ("actor/grad_norm", "actor/loss", "actor/pg_loss", REWARD)
+"""What a training step cannot do without: one NaN there is an error; elsewhere the third is."""
 _PROBS_VALID = "training/rollout_probs_diff_valid"
 _MEDIAN = "median of the probs diff"
 _VALID = "valid probs diff"
@@ -103,8 +105,17 @@ class History:
         lowest = min(medians, default=0.0)
         return medians[-1] / lowest if lowest > 0 else 1.0
 
+    def sound_until(self, first: int) -> int:
+        """The last good step when `first` is a bad one: what is vital was finite up to there."""
+        for name in VITAL:
+            pairs = zip(self.steps[name], self.values[name], strict=True)
+            bad = (step for step, value in pairs if not math.isfinite(value))
+            first = min(first, next(bad, first))
+        return first - 1
+
     def resume(self, first: int) -> str:
-        """The advice where to continue when step `first` is the first bad one."""
+        """The advice where to continue when step `first` is a bad one."""
+        first = self.sound_until(first) + 1
         good = [step for step in self.saved() if step < first]
         if good:
             return f"continue from the checkpoint of step {max(good)}"

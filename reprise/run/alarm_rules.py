@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator
 
 from reprise.findings import Severity
-from reprise.run.alarm_history import PROBS, PROBS_RUN, REWARD, Alarm, History
+from reprise.run.alarm_history import PROBS, PROBS_RUN, REWARD, VITAL, Alarm, History
 
 __all__ = ["broken", "entropy", "floor", "growing", "length", "no_signal", "probs_diff"]
 
@@ -19,8 +19,6 @@ _ENTROPY = "actor/entropy"
 _CLIP = "response_length/clip_ratio"
 _LENGTH = "response_length/mean"
 _LONGEST = "response_length/max"
-# What a training step cannot do without: one NaN there is an error; elsewhere the third is.
-_VITAL = ("actor/grad_norm", "actor/loss", "actor/pg_loss", REWARD)
 _OFTEN = 3
 # Steps before a fall that say whether the reward was better: of a sparse reward most are at its
 # floor.
@@ -52,7 +50,7 @@ def broken(history: History) -> Iterator[Alarm]:
         if history.steps[name][-1:] != [history.last] or math.isfinite(values[-1]):
             continue
         bad = [i for i, value in enumerate(values) if not math.isfinite(value)]
-        if name in _VITAL:
+        if name in VITAL:
             vital += [name] if len(bad) == 1 else []
         elif len(bad) < len(values) and len(bad) == _OFTEN:
             often[name] = history.steps[name][bad[0]]
@@ -61,9 +59,9 @@ def broken(history: History) -> Iterator[Alarm]:
     last = history.last or 0
     if vital:
         # The others follow from it: they are counted, and not told apart.
-        names = [*sorted(vital, key=_VITAL.index), *often, *lone]
+        names = [*sorted(vital, key=VITAL.index), *often, *lone]
         yield _nan(history, names, last, Severity.ERROR)
-    elif any(name in _VITAL for name in _bad_now(history)):
+    elif any(name in VITAL for name in _bad_now(history)):
         return
     elif often:
         names = sorted(often, key=lambda name: (often[name], name))
@@ -73,7 +71,7 @@ def broken(history: History) -> Iterator[Alarm]:
 
 
 def _bad_now(history: History) -> Iterator[str]:
-    for name in _VITAL:
+    for name in VITAL:
         values = history.values[name]
         if history.steps[name][-1:] == [history.last] and not math.isfinite(values[-1]):
             yield name
@@ -83,7 +81,7 @@ def _nan(history: History, names: list[str], first: int, severity: Severity) -> 
     more = f" and {len(names) - 1} more metrics" if len(names) > 1 else ""
     text, fix = f"NaN or Inf{more}, once", "watch it"
     if severity is Severity.ERROR:
-        text = f"NaN or Inf{more}; last good step {first - 1}"
+        text = f"NaN or Inf{more}; last good step {history.sound_until(first)}"
         fix = f"look into step {first}; {history.resume(first)}"
     return Alarm("run-alarm-nan", severity, names[0], first, f"{names[0]} NaN", text, fix)
 
