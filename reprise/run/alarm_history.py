@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 
 from reprise.findings import Severity
 
@@ -106,11 +106,14 @@ class History:
         return medians[-1] / lowest if lowest > 0 else 1.0
 
     def sound_until(self, first: int) -> int:
-        """The last good step when `first` is a bad one: what is vital was finite up to there."""
+        """The last good step when `first` is a bad one: before what is vital broke and stayed so.
+
+        One whose gradient is not finite may be the only one: verl's FSDP engine does not take it.
+        """
         for name in VITAL:
-            pairs = zip(self.steps[name], self.values[name], strict=True)
-            bad = (step for step, value in pairs if not math.isfinite(value))
-            first = min(first, next(bad, first))
+            newest = zip(reversed(self.steps[name]), reversed(self.values[name]), strict=True)
+            broken = takewhile(lambda pair: not math.isfinite(pair[1]), newest)
+            first = min([first, *(step for step, _ in broken)])
         return first - 1
 
     def resume(self, first: int) -> str:

@@ -101,6 +101,16 @@ def test_the_order_of_a_collapse_is_told() -> None:
     assert {f.severity for _, f in found} == {Severity.ERROR}
 
 
+def test_a_gradient_that_was_skipped_once_is_forgotten() -> None:
+    good = {"actor/grad_norm": 0.3, REWARD: 0.4}
+    steps = [(step, good) for step in range(1, 10)]
+    steps[2] = (3, good | {"actor/grad_norm": math.nan})
+    steps += [(step, good | {REWARD: -1.0}) for step in range(10, 13)]
+    found = told(steps, saved=(2, 8))
+    assert [f.rule for _, f in found] == ["run-alarm-nan", "run-alarm-reward"]
+    assert "checkpoint of step 8" in found[1][1].fix
+
+
 def test_what_is_nan_from_the_start_is_unused_unless_no_step_can_do_without_it() -> None:
     assert told(series("critic/vf_loss", [math.nan] * 20)) == []
     assert rules(told(series("actor/grad_norm", [math.nan]))) == ["run-alarm-nan"]
