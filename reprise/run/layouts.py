@@ -202,7 +202,13 @@ def _megatron(path: Path) -> Part:
 
 
 def _holds_weights(entries: Mapping[str, Any], folder: str) -> bool:
-    return any(entries.get(name, {}).get("path") == folder for name in ("model", "hf_model"))
+    """Whether `folder` must hold the model's weights: of a LoRA run it has the adapter alone.
+
+    Its loader reads the adapter from the entry peft_adapters, and the base model from elsewhere.
+    """
+    named = [entries[name] for name in ("model", "hf_model") if isinstance(entries.get(name), dict)]
+    whole = "peft_adapters" not in entries
+    return whole and any(entry.get("path") == folder for entry in named)
 
 
 def _megatron_1(path: Path, names: set[str]) -> Part:

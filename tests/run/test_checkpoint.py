@@ -1,5 +1,6 @@
 """Which checkpoints are whole, and from which a job can continue."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -199,6 +200,24 @@ def test_a_whole_megatron_checkpoint(tmp_path: Path) -> None:
         "dp_reshardable",
     )
     assert newest_complete(tmp_path, 64).step == 40
+
+
+def test_the_adapter_of_a_megatron_run_needs_no_weights_beside_it(tmp_path: Path) -> None:
+    """verl writes only the adapter in Hugging Face form, and reads it as shards of Megatron."""
+    actor = megatron_step(tmp_path, 40, 8) / "actor"
+    (actor / "model/huggingface/model.safetensors.index.json").unlink()
+    (actor / "model/huggingface/model-00001-of-00001.safetensors").unlink()
+    dist_ckpt(actor / "model" / "dist_ckpt")
+    manifest = json.loads((actor / "ckpt_contents.json").read_text())
+    assert check_folder(tmp_path, 8).exit_code == 1
+    manifest["contents"]["peft_adapters"] = {
+        "path": "model/dist_ckpt",
+        "format": "megatron_dist_checkpoint",
+    }
+    (actor / "ckpt_contents.json").write_text(json.dumps(manifest))
+    assert check_folder(tmp_path, 8).exit_code == 0
+    (actor / "model/dist_ckpt/__0_0.distcp").unlink()
+    assert check_folder(tmp_path, 8).exit_code == 1
 
 
 @pytest.mark.parametrize(
