@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import yaml
 
 from reprise.errors import OperatorError
+from reprise.nearby import did_you_mean, nearest_words
 
 __all__ = ["OWN_FIELDS", "RAY_FIELDS", "read_job_env"]
 
@@ -53,8 +53,8 @@ def _faults(value: object, fields: Collection[str]) -> list[str]:
     faults = []
     for key in value:
         if key not in fields:
-            near = difflib.get_close_matches(str(key), fields, n=1)
-            faults.append(f"unknown key {key!r}" + (f", did you mean {near[0]}" if near else ""))
+            hint = did_you_mean(nearest_words(str(key), fields, 1))
+            faults.append(f"unknown key {key!r}{hint}")
     if not isinstance(value.get("excludes") or [], list):
         faults.append("excludes must be a list")
     if not isinstance(value.get("env_vars") or {}, dict):

@@ -16,6 +16,7 @@ SHARED = {
     "findings",
     "jobenv",
     "metrics",
+    "nearby",
     "parallel",
     "progress",
     "tensorfiles",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reprise.findings import Report
+from reprise.nearby import did_you_mean, nearest_words
 
 __all__ = ["RULE", "Host", "host_of"]
 
@@ -70,8 +70,7 @@ def _pairs(words: Sequence[str], reasons: list[str], report: Report, where: str)
         elif key in _FOREIGN:
             report.note(RULE, where, f"{key} means nothing here and is ignored")
         elif key not in _KEYS:
-            near = difflib.get_close_matches(key, _KEYS, n=1)
-            hint = f", did you mean {near[0]}" if near else ""
+            hint = did_you_mean(nearest_words(key, _KEYS, 1))
             reasons.append(f"unknown key {key!r}{hint} (known: {', '.join(_KEYS)})")
         elif key in values:
             reasons.append(f"{key} is given twice")

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reprise.findings import Report, Severity
+from reprise.nearby import did_you_mean
 from reprise.recipe.compose import Composition
 from reprise.recipe.model import Model
 from reprise.recipe.origin import Origins
-from reprise.recipe.overrides import Fault, nearest, suggestion
+from reprise.recipe.overrides import Fault, nearest
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Undecided
 from reprise.recipe.ruleset import ALL_RULES
 from reprise.recipe.schema import Schema, unknown_keys
@@ -80,7 +81,7 @@ def _unknown_keys(report: Report, composition: Composition, origins: Origins) ->
         report.failed(
             rule,
             origins.where(key),
-            f"neither verl's config nor its code knows {key}{suggestion(close)}",
+            f"neither verl's config nor its code knows {key}{did_you_mean(close)}",
             f"write {close[0]}" if close else "leave it out",
         )
     report.settle(rule)

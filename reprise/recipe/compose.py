@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from reprise.errors import OperatorError
-from reprise.recipe.overrides import Fault, Line, nearest, parse, suggestion
+from reprise.nearby import did_you_mean, nearest_words
+from reprise.recipe.overrides import Fault, Line, nearest, parse
 from reprise.recipe.verltree import VerlTree
 
 __all__ = ["Composition", "compose"]
@@ -210,8 +210,8 @@ def _passed_over(
 
 
 def _no_option(line: Line, group: str, value: str, options: Sequence[str]) -> Fault:
-    close = difflib.get_close_matches(value, options, n=2, cutoff=0.5)
-    message = f"group {group} has no option {value!r}{suggestion(close)}"
+    hint = did_you_mean(nearest_words(value, options))
+    message = f"group {group} has no option {value!r}{hint}"
     return Fault("recipe-override-group", line, message, f"one of: {', '.join(options)}")
 
 
@@ -252,7 +252,7 @@ def _unknown(config: DictConfig, line: Line, key: str, bare: str) -> Fault:
     if _is_open(config, key):
         message = f"{key} is not in verl's config: a new key of this node needs '+'"
         return Fault("recipe-override-missing-plus", line, message, f"write +{bare}")
-    message = f"verl's config has no key {key}{suggestion(close)}"
+    message = f"verl's config has no key {key}{did_you_mean(close)}"
     _, _, value = bare.partition("=")
     fix = f"write {close[0]}={value}" if close else "leave the line out"
     return Fault("recipe-override-unknown-key", line, message, fix)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from reprise.errors import OperatorError
 
-__all__ = ["Fault", "Line", "nearest", "nearest_word", "parse", "paths", "read_lines", "suggestion"]
+__all__ = ["Fault", "Line", "nearest", "parse", "paths", "read_lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,3 @@ def nearest(key: str, config: DictConfig) -> list[str]:
     found += [path for path in known if path.rsplit(".", 1)[-1] == parts[-1] and path != key]
     found += difflib.get_close_matches(key, known, n=2, cutoff=0.85)
     return list(dict.fromkeys(found))[:3]
-
-
-def nearest_word(word: str, known: Sequence[str]) -> str:
-    """The known word closest to a misspelt one; empty when none is close."""
-    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.5)), "")
-
-
-def suggestion(names: Sequence[str]) -> str:
-    """The tail of a message that offers existing names; empty when there are none."""
-    return f"; did you mean {' or '.join(names)}?" if names else ""

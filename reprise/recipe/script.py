@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from reprise.errors import CannotTell, OperatorError
 from reprise.findings import Report
-from reprise.recipe.overrides import Line, nearest_word
+from reprise.nearby import nearest_word
+from reprise.recipe.overrides import Line
 from reprise.recipe.shell import Command, Shell, Word, read_shell
 from reprise.recipe.verltree import VerlTree
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from reprise.recipe.overrides import nearest_word
+from reprise.nearby import nearest_word
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 from reprise.recipe.verltree import VerlTree
