@@ -8,6 +8,7 @@ import math
 import os
 import queue
 import re
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,18 +123,31 @@ def run_scorer(
             "make env-rehearsal, or --python INTERPRETER",
         )
     command = [str(scorer.python), str(Path(reward_worker.__file__))]
-    with subprocess.Popen(
+    child = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=_environment(scorer),
-    ) as child:
-        try:
-            return _talk(child, scorer, wanted, progress)
-        finally:
-            child.kill()
+        # A session of its own, so that what the scorer starts is ended with it.
+        start_new_session=True,
+    )
+    try:
+        return _talk(child, scorer, wanted, progress)
+    finally:
+        _end(child)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """End the child and its session. Its outputs are their readers' to close: they wait in them as
+    long as anybody holds the other end, who may have left the session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    if child.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
 
 
 def _environment(scorer: Scorer) -> dict[str, str]:
@@ -173,8 +187,7 @@ def _talk(
 
 
 def _read(stream: Any, put: Callable[[Any], None]) -> None:
-    # The pipe may be closed under it when the child is killed.
-    with contextlib.suppress(ValueError):
+    with stream:
         for line in stream:
             put(line)
     put(None)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from reprise.data.check import Checked, Inputs, check_files
@@ -151,6 +156,38 @@ def test_scorers_that_hang_end_or_cannot_be_loaded(tmp_path: Path, router: Any) 
         scored(items, Scorer(tmp_path / "no-python", None))
     with pytest.raises(CannotTell, match="cannot be imported"):
         scored(items, Scorer(Path(sys.executable), tmp_path))
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["in its session", "in one of its own"])
+def test_what_a_hanging_scorer_started_is_not_waited_for(
+    tmp_path: Path, router: Any, away: bool
+) -> None:
+    items = checked(tmp_path, router, ROWS[:1])
+    pid = tmp_path / "pid"
+    body = (
+        "import pathlib, subprocess\n"
+        f"child = subprocess.Popen(['sleep', '300'], start_new_session={away})\n"
+        f"pathlib.Path({str(pid)!r}).write_text(str(child.pid))\n"
+        "time.sleep(600)"
+    )
+    began = time.monotonic()
+    with pytest.raises(OperatorError, match="it hangs"):
+        scored(items, custom(tmp_path, body, seconds=3.0))
+    assert time.monotonic() - began < 150
+    if away:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+        return
+    deadline = time.monotonic() + 60
+    while runs(int(pid.read_text())):
+        assert time.monotonic() < deadline, "what the scorer started goes on"
+        time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    """Whether it has not ended; an orphan may wait for its new parent to take note of that."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def test_a_scorer_that_lacks_a_package_is_unknown(tmp_path: Path, router: Any) -> None:
