@@ -204,7 +204,7 @@ test-full: ## Also what is too long for CI
 	@scripts/system.sh
 	@$(DEV)
 	@$(REHEARSAL)
-	@.venv/bin/python -m pytest -m 'not regression'
+	@.venv/bin/python -m pytest -m 'not regression' -o timeout=1800 -o faulthandler_timeout=2400
 
 lint: ## ruff, mypy, shellcheck, hadolint
 	@$(DEV)
