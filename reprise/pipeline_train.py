@@ -43,7 +43,7 @@ from reprise.project import Project
 from reprise.recipe.card import card_of
 from reprise.run.display import RunDisplay
 from reprise.run.folder import RunFolder
-from reprise.run.resume import Resume
+from reprise.run.resume import Resume, begins_after
 
 __all__ = ["TrainOptions", "resume_run", "train"]
 
@@ -236,7 +236,12 @@ def _new_folder(
     storage = str(folder.path)
     if options.storage is not None:
         storage = f"{options.storage.rstrip('/')}/{options.model}/{folder.name}"
-    folder.update(storage=storage, checkpoints=task.checkpoint_dir(folder.name, storage))
+    checkpoints = task.checkpoint_dir(folder.name, storage)
+    folder.update(
+        storage=storage,
+        checkpoints=checkpoints,
+        begins_after=begins_after(task.values.get("trainer") or {}, Path(checkpoints)),
+    )
     return folder
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from reprise.cluster.hostfile import Host
 from reprise.cluster.site import Site as ClusterSite
@@ -22,6 +24,7 @@ from reprise.pipeline_train_job import Task
 from reprise.pipeline_train_place import Need
 from reprise.project import Project
 from reprise.recipe.plan import setup_of
+from reprise.run.checkpoint_report import check_folder
 from reprise.run.contact import LIVE, contact_of
 from reprise.run.folder import RunFolder, readable_runs
 from reprise.run.jobs import ENDED
@@ -62,6 +65,7 @@ def preflight(project: Project, task: Task, where: Where, package: Package) -> R
     elsewhere = where.site.paths.checkpoints is not None and where.kind != "private"
     check_disk(report, project.runs, task, elsewhere)
     _checkpoints(report, task)
+    _begins_from(report, task)
     _twice(report, project, task, where)
     return report
 
@@ -212,6 +216,34 @@ def _checkpoints(report: Report, task: Task) -> None:
             "-- trainer.save_freq=10",
         )
     report.settle(rule)
+
+
+def _begins_from(report: Report, task: Task) -> None:
+    """A checkpoint that the recipe itself names: whole, and readable by as many ranks."""
+    setup = setup_of(task.loaded)
+    path = setup.get("trainer.resume_from_path")
+    if setup.get("trainer.resume_mode") != "resume_path" or not isinstance(path, str):
+        return
+    if re.search(r"global_step_\d+$", path) is None:
+        report.failed(
+            "train-checkpoints",
+            f"trainer.resume_from_path={path}",
+            "does not end in global_step_N, from which verl reads the step",
+            "name the step's own folder, without a slash at the end",
+        )
+    elif not Path(path).is_dir():
+        report.unknown(
+            "train-checkpoints",
+            f"trainer.resume_from_path={path}",
+            "is not seen from here: whether it is whole, and fits the number of ranks, is not "
+            "known",
+            f"where it is seen: reprise checkpoint check {path} --world-size {task.world}",
+        )
+    else:
+        try:
+            report.absorb(check_folder(Path(path), task.world))
+        except OperatorError as error:
+            report.absorb(error.report("train"))
 
 
 def _twice(report: Report, project: Project, task: Task, where: Where) -> None:

@@ -10,10 +10,17 @@ from typing import Any
 
 from reprise.errors import OperatorError
 from reprise.metrics import read_run
-from reprise.run.checkpoint import newest_complete
+from reprise.run.checkpoint import newest_complete, read_tracker
 from reprise.run.folder import RunFolder
 
-__all__ = ["Resume", "hydra_value", "resume_point", "set_aside", "steps_recorded"]
+__all__ = [
+    "Resume",
+    "begins_after",
+    "hydra_value",
+    "resume_point",
+    "set_aside",
+    "steps_recorded",
+]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 _STEP = re.compile(r"global_step_(\d+)$")
@@ -50,10 +57,24 @@ def steps_recorded(folder: RunFolder) -> list[int]:
         return []
 
 
-def _without_hole(steps: Iterable[int]) -> int:
-    """The last step up to which none is missing."""
+def begins_after(settings: Mapping[str, Any], checkpoints: Path) -> int:
+    """The step after which a new run begins, by its `settings` (of `trainer`); 0: from the start.
+
+    Another run's checkpoint named by resume_from_path, or one that lies in `checkpoints` already.
+    """
+    mode = settings.get("resume_mode", "auto")
+    if mode == "resume_path":
+        match = _STEP.search(str(settings.get("resume_from_path")).rstrip("/"))
+        return int(match[1]) if match else 0
+    tracker = read_tracker(checkpoints) if mode == "auto" else None
+    if tracker is None or not tracker.step:
+        return 0
+    return tracker.step if (checkpoints / f"global_step_{tracker.step}").is_dir() else 0
+
+
+def _without_hole(steps: Iterable[int], last: int) -> int:
+    """The last step up to which none is missing after `last`."""
     present = set(steps)
-    last = 0
     while last + 1 in present:
         last += 1
     return last
@@ -68,13 +89,20 @@ def resume_point(folder: RunFolder, facts: Mapping[str, Any]) -> Resume:
     """
     if not facts.get("attempts"):
         return Resume(None, None, 0)
-    recorded = _without_hole(steps_recorded(folder))
+    before = int(facts.get("begins_after") or 0)
+    recorded = _without_hole(steps_recorded(folder), before)
     if not facts.get("visible", True):
+        freq = int(facts.get("save_freq") or 0)
+        if before and (freq < 1 or recorded // freq * freq <= before):
+            return Resume(before, None, recorded)  # Nothing was saved since: as the recipe says.
         note = "the storage is not seen from here: verl takes the checkpoint that its tracker names"
         return Resume(None, None, recorded, (note,), ("trainer.resume_mode=auto",))
     checkpoints = Path(str(facts["checkpoints"]))
     found = newest_complete(checkpoints, facts.get("world_size"), at_most=recorded)
     notes = [f"{path.name} is passed over: {why}" for path, why in found.skipped]
+    if found.step is None and before:
+        # Where the first attempt began, as the recipe itself says.
+        return Resume(before, None, recorded, tuple(notes))
     if found.step is None or found.path is None:
         return Resume(None, None, recorded, tuple(notes), ("trainer.resume_mode=disable",))
     overrides = (

@@ -195,7 +195,10 @@ def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
         place = f"from step {resume.step}" if resume.step is not None else "from the start"
         if not facts.get("visible", True):
             place = "where verl's tracker says"
-        hands.say(f"attempt {number} begins {place}; steps 1-{resume.recorded} are recorded")
+        first = int(facts.get("begins_after") or 0) + 1
+        known = resume.recorded >= first
+        said = f"steps {first}-{resume.recorded} are recorded" if known else "no step is recorded"
+        hands.say(f"attempt {number} begins {place}; {said}")
     folder.event("submit", attempt=number, job=attempt["job"], resumed_from=resume.step)
     try:
         hands.submit(jobs, number, resume)
@@ -226,8 +229,9 @@ def _record(folder: RunFolder, attempt: Attempt, cause: str) -> None:
 
 def _succeeded(folder: RunFolder, attempt: Attempt) -> Supervised:
     """Finished means: every step has its metrics, once."""
-    total = int(folder.read()["steps"])
-    missing = sorted(set(range(1, total + 1)) - set(steps_recorded(folder)))
+    facts = folder.read()
+    total, first = int(facts["steps"]), int(facts.get("begins_after") or 0) + 1
+    missing = sorted(set(range(first, total + 1)) - set(steps_recorded(folder)))
     if missing:
         folder.update(state="failed", reached=_reached(folder))
         shown = ", ".join(map(str, missing[:10])) + (" …" if len(missing) > 10 else "")

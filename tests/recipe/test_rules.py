@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -623,7 +624,13 @@ def test_resume_of_a_checkpoint_that_can_be_redistributed(
     (tmp_path / "global_step_40" / "data.pt").touch()
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("40")
     place = {"trainer.default_local_dir": str(tmp_path), "trainer.resume_mode": "auto"}
-    assert verdict("resume-world-size", setup_of(machine(4, 8) | place))[0] == "note"
+    state, text = verdict("resume-world-size", setup_of(machine(4, 8) | place))
+    assert state == "note" and "migrate_megatron_checkpoint_layout.py" in text
+    # As verl writes it now.
+    shutil.rmtree(tmp_path / "global_step_40" / "actor" / "dist_ckpt")
+    (tmp_path / "global_step_40" / "actor" / "optimizer" / "dist_ckpt").mkdir(parents=True)
+    state, text = verdict("resume-world-size", setup_of(machine(4, 8) | place))
+    assert state == "note" and "--world-size 32" in text
 
 
 def test_every_rule_has_a_test_on_both_sides() -> None:

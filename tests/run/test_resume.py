@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from saved import cut, saved_step
 
+from reprise.run.checkpoint import TRACKER
 from reprise.run.folder import RunFolder, find_run
-from reprise.run.resume import hydra_value, resume_point, set_aside
+from reprise.run.resume import begins_after, hydra_value, resume_point, set_aside
 
 
 def run_with(path: Path, steps: range, saved: tuple[int, ...]) -> RunFolder:
@@ -22,6 +23,34 @@ def run_with(path: Path, steps: range, saved: tuple[int, ...]) -> RunFolder:
     for step in saved:
         saved_step(checkpoints, step, ranks=1)
     return run
+
+
+def test_a_run_that_begins_from_another_runs_checkpoint_is_not_begun_anew(tmp_path: Path) -> None:
+    old = saved_step(tmp_path / "old", 40, ranks=1)
+    given = {"resume_mode": "resume_path", "resume_from_path": str(old)}
+    run = run_with(tmp_path, range(41, 46), ())
+    run.update(begins_after=begins_after(given, run.path / "checkpoints"), save_freq=4)
+    point = resume_point(run, run.read())
+    # As the recipe says, which names the checkpoint.
+    assert (point.step, point.recorded, point.overrides) == (40, 45, ())
+    saved_step(run.path / "checkpoints", 44, ranks=1)
+    point = resume_point(run, run.read())
+    assert point.step == 44 and "trainer.resume_mode=resume_path" in point.overrides
+    run.update(visible=False)
+    assert resume_point(run, run.read()).overrides == ("trainer.resume_mode=auto",)
+    run.update(save_freq=20)
+    point = resume_point(run, run.read())
+    assert (point.step, point.overrides) == (40, ())
+
+
+def test_where_a_run_begins(tmp_path: Path) -> None:
+    assert begins_after({"resume_mode": "disable"}, tmp_path) == 0
+    assert begins_after({}, tmp_path / "none") == 0
+    saved_step(tmp_path, 20)
+    assert begins_after({}, tmp_path) == 20
+    (tmp_path / TRACKER).write_text("30")
+    assert begins_after({"resume_mode": "auto"}, tmp_path) == 0
+    assert begins_after({"resume_mode": "resume_path", "resume_from_path": "/x"}, tmp_path) == 0
 
 
 def test_a_new_run_leaves_the_choice_to_the_recipe(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from saved import saved_step
 
 from reprise.errors import CannotTell
 from reprise.findings import Report
@@ -20,7 +21,7 @@ from reprise.run.following import Follower, follow
 from reprise.run.jobs import Jobs, open_jobs
 from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.run.pulse import supervising
-from reprise.run.resume import Resume
+from reprise.run.resume import Resume, begins_after
 from reprise.run.retry import Policy
 from reprise.run.stopping import stop_run
 from reprise.run.supervise import OUT_OF_SIGHT, Supervised, supervise
@@ -50,6 +51,7 @@ class SmallHands:
     variables: dict[str, str]
     stall: float = 60.0
     alone: bool = True
+    recipe: str = ""
     said: list[str] = field(default_factory=list)
 
     def ready(self) -> Jobs:
@@ -67,7 +69,8 @@ class SmallHands:
             **self.variables,
         }
         python = find_project().rehearsal_python
-        command = f"{python} {HERE / 'small_trainer.py'} {' '.join(resume.overrides)}"
+        command = f"{python} {HERE / 'small_trainer.py'} {self.recipe} "
+        command += " ".join(resume.overrides)
         jobs.submit(f"{self.folder.name}-{number}", command, {"env_vars": variables}, {})
 
     def watch(self, jobs: Jobs, number: int) -> Attempt:
@@ -167,6 +170,18 @@ def test_a_later_command_goes_on_where_an_earlier_one_gave_up(
     assert ended.finished
     assert [item["resumed_from"] for item in run.attempts()] == [None, 4]
     assert_whole(run)
+
+
+def test_a_run_that_began_from_another_runs_checkpoint(tmp_path: Path, ray: LocalRay) -> None:
+    old = saved_step(tmp_path / "old", 2, ranks=1)
+    run = new_run(tmp_path)
+    given = {"resume_mode": "resume_path", "resume_from_path": str(old)}
+    run.update(begins_after=begins_after(given, run.path / "checkpoints"))
+    words = " ".join(f"trainer.{name}={value}" for name, value in given.items())
+    ended = go(run, SmallHands(run, ray, {"FAULT": "die:4"}, recipe=words))
+    assert ended.finished, ended
+    assert [item["resumed_from"] for item in run.attempts()] == [None, 2]
+    assert read_run(run.path).training_steps().tolist() == [3, 4, 5, 6]
 
 
 class Cut(Exception):

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reprise.run.folder import recent_runs
+from tests.run.saved import saved_step
 from tests.train.command import MODEL, ROOT, Command
 
 pytestmark = pytest.mark.rehearsal
@@ -100,6 +101,21 @@ def test_no_checkpoint_is_told(tmp_path: Path) -> None:
     code, report, _ = dry(tmp_path, "--", "trainer.save_freq=-1")
     assert code == 0
     assert "begins again at step 1" in of(report, "train-checkpoints")[0]["message"]
+
+
+def test_a_checkpoint_to_begin_from_is_looked_at(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    mode = "trainer.resume_mode=resume_path"
+    of_16 = saved_step(tmp_path / "a", 40, ranks=16)
+    code, report, _ = dry(runs, "--", mode, f"trainer.resume_from_path={of_16}")
+    assert code == 1
+    (finding,) = of(report, "run-checkpoint-ranks")
+    assert "saved by 16 ranks" in finding["message"] and "has 1" in finding["message"]
+    whole = saved_step(tmp_path / "b", 2, ranks=1)
+    code, report, _ = dry(runs, "--", mode, f"trainer.resume_from_path={whole}")
+    assert code == 0, report
+    (run,) = recent_runs(runs, MODEL)
+    assert run.read()["begins_after"] == 2
 
 
 def test_a_full_disk_is_told(small_disk: Path) -> None:

@@ -27,6 +27,8 @@ _SECRET = re.compile(r"(^|_)(api_?key|access_?key|secret(_key)?|password|passwd|
 _SECRET_VALUE = re.compile(r"^(hf_|sk-|ghp_|glpat-|xox[bp]-)[A-Za-z0-9_-]{8,}$")
 # Where a write-path must not lie; nothing is opened here.
 _NODES_OWN = ("/tmp/", "/dev/shm/")  # noqa: S108
+# Below a role's folder, where verl puts Megatron's shards.
+_PARTS = ("model", "optimizer", "extra")
 _INIT = "ray_kwargs.ray_init.runtime_env"
 
 
@@ -222,7 +224,17 @@ def _resume(setup: Setup, out: Judgement) -> None:
             "start from them (the optimizer's state is lost)",
         )
     elif not worlds and (actor / "dist_ckpt").is_dir():
-        out.note("trainer.nnodes", f"step {step} is a dist_ckpt: Megatron redistributes it")
+        out.note(
+            "trainer.nnodes",
+            f"step {step} is a dist_ckpt, which Megatron redistributes; it lies in the old layout, "
+            "which verl reads after scripts/migrate_megatron_checkpoint_layout.py",
+        )
+    elif not worlds and any((actor / part / "dist_ckpt").is_dir() for part in _PARTS):
+        out.note(
+            "trainer.nnodes",
+            f"step {step} is a dist_ckpt: Megatron redistributes it; whether its optimizer's state "
+            f"follows: reprise checkpoint check {folder} --world-size {setup.world}",
+        )
     if not (folder / f"global_step_{step}" / "data.pt").exists():
         out.warn(
             "trainer.default_local_dir",
