@@ -169,14 +169,16 @@ def _place(
     if options.hostfile is not None and selection.hostfile is not None:
         name = str(selection.hostfile.path.absolute())
         place: Place = HostfileCluster(selection, project, console.line)
-        return place, Where("hostfile", name, machine, site, selection.hosts)
+        return place, Where(
+            "hostfile", name, machine, site, selection.hosts, storage=options.storage
+        )
     if options.address is not None:
         address, token_file, note = address_of(options.address)
         token_file = token_file or options.token_file
         if note:
             console.line(f"{address}: {note}")
         return Attached(address, token_file, console.line), Where(
-            "attached", address, machine, site
+            "attached", address, machine, site, storage=options.storage
         )
     if options.model != "rehearsal":
         raise OperatorError(
@@ -193,7 +195,7 @@ def _place(
             "make env-rehearsal",
         )
     return Private(project.rehearsal_python, console.line), Where(
-        "private", "this machine", "rehearsal", site
+        "private", "this machine", "rehearsal", site, storage=options.storage
     )
 
 

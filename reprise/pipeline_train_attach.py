@@ -241,7 +241,15 @@ def judge_storage(
         said = item.get("storage")
         if not said:
             continue
-        if said["seen"] == "no":
+        if said["seen"] == "no" and storage is not None:
+            report.failed(
+                rule,
+                name,
+                f"{where} is not the folder that the job's own node sees: what is written here would "
+                "lie apart from the rest",
+                "name a folder on storage that the nodes share",
+            )
+        elif said["seen"] == "no":
             report.failed(
                 rule,
                 name,

@@ -37,13 +37,17 @@ _LAUNCHER = ("REPRISE_RUN_DIR", "REPRISE_RUN_ID")
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where the job is to run: kind of place, its address or hostfile, machine of the lock."""
+    """Where the job is to run: kind of place, its address or hostfile, machine of the lock.
+
+    `storage` is the nodes' folder for what the job writes, None where it is the operator's own.
+    """
 
     kind: str
     name: str
     machine: Machine
     site: ClusterSite
     hosts: Sequence[Host] = ()
+    storage: str | None = None
 
 
 def preflight(project: Project, task: Task, where: Where, package: Package) -> Report:
@@ -61,8 +65,10 @@ def preflight(project: Project, task: Task, where: Where, package: Package) -> R
     check_size(report, package, "runtime_env.yaml")
     _images(report, lock, where)
     _hosts(report, task, where)
-    check_storage(report, project.runs, where.site if where.kind == "hostfile" else None)
-    elsewhere = where.site.paths.checkpoints is not None and where.kind != "private"
+    on_hosts = where.site if where.kind == "hostfile" else None
+    check_storage(report, project.runs, on_hosts, where.storage)
+    named = where.storage or where.site.paths.checkpoints
+    elsewhere = named is not None and where.kind != "private"
     check_disk(report, project.runs, task, elsewhere)
     _checkpoints(report, task)
     _begins_from(report, task)

@@ -20,8 +20,13 @@ _GIB = 2**30
 _LEAST_FREE = 1 * _GIB
 
 
-def check_storage(report: Report, runs: Path, site: Site | None) -> None:
-    """Whether `runs` can be written; `site` is that of a cluster that is brought up here."""
+def check_storage(
+    report: Report, runs: Path, site: Site | None, storage: str | None = None
+) -> None:
+    """Whether `runs` can be written; `site` is that of a cluster that is brought up here.
+
+    `storage` is the nodes' folder for what the job writes, where that is not `runs`.
+    """
     rule = "train-storage"
     try:
         runs.mkdir(parents=True, exist_ok=True)
@@ -37,7 +42,7 @@ def check_storage(report: Report, runs: Path, site: Site | None) -> None:
             "RUNS_DIR=FOLDER names another folder, on storage that the nodes share",
         )
     if site is not None and site.container.image is not None:
-        _mounted(report, rule, runs, site)
+        _mounted(report, rule, Path(storage) if storage else runs, site)
     report.settle(rule)
 
 

@@ -27,15 +27,17 @@ def mark_of(folder: str, nonce: str) -> Path:
     return Path(folder) / f".reprise-{nonce}"
 
 
+def storage_mark(task: dict[str, Any]) -> Path:
+    """The file that all must see in the folder for the runs: the operator's, else this job's."""
+    return Path(task["storage"]) / (task["seen"] or f".reprise-{task['nonce']}-job")
+
+
 def storage_of(task: dict[str, Any]) -> dict[str, str]:
-    """What this node says of the folder for the runs: `seen` (the operator's mark), `error`."""
+    """What this node says of the folder for the runs: `seen` (the common mark), `error`."""
     found = {"seen": "", "error": ""}
     folder = Path(task["storage"])
     try:
-        if task["seen"]:
-            found["seen"] = "yes" if (folder / task["seen"]).is_file() else "no"
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
+        found["seen"] = "yes" if storage_mark(task).is_file() else "no"
         if found["seen"] != "no":
             test = folder / f".reprise-{task['nonce']}-{socket.gethostname()}"
             test.write_text("x")
@@ -80,6 +82,11 @@ def main() -> None:
     """Send one task to every living node and print what comes back in time."""
     ray.init(logging_level="ERROR")
     written = []
+    if not TASK["seen"]:
+        # What cannot be written here, the node's own answer tells.
+        with contextlib.suppress(OSError):
+            storage_mark(TASK).parent.mkdir(parents=True, exist_ok=True)
+            storage_mark(TASK).write_text("x")
     for name, path in TASK["folders"].items():
         with contextlib.suppress(OSError):
             mark_of(path, TASK["nonce"]).write_text("x")
@@ -105,6 +112,9 @@ def main() -> None:
         except ray.exceptions.RayError as error:
             answer["said"] = str(error)[-2000:]
         print(MARK + json.dumps(answer), flush=True)
+    if not TASK["seen"]:
+        with contextlib.suppress(OSError):
+            storage_mark(TASK).unlink()
     for name, path in TASK["folders"].items():
         if name in written:
             with contextlib.suppress(OSError):

@@ -117,6 +117,19 @@ def test_storage_that_the_nodes_do_not_see_is_told(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_storage_that_the_nodes_do_not_share_is_told(
+    bed: Bed, cluster: dict[str, Any], runs: Path
+) -> None:
+    """A folder of each host's own can be written everywhere, and holds a part on each."""
+    words = ["--storage", f"/tmp/{runs.name}", "--", MODEL, *SETTINGS]
+    code, report, _ = Command(runs, words, attached(cluster)).run()
+    assert code == 1
+    (finding,) = of(report, "train-storage")
+    assert finding["where"] in {host.name for host in bed.hosts}
+    assert "would lie apart" in finding["message"]
+    assert list(runs.iterdir()) == []
+
+
 def test_a_dry_run_does_not_ask_and_says_so(cluster: dict[str, Any], runs: Path) -> None:
     words = ["--dry-run", "--", MODEL, *SETTINGS]
     code, report, _ = Command(runs, words, attached(cluster)).run()

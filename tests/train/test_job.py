@@ -10,6 +10,7 @@ from reprise.cluster.site import Paths, Site
 from reprise.findings import Report
 from reprise.lock.read import read_lock
 from reprise.pipeline_train_checks import Where, _images, need_of
+from reprise.pipeline_train_disk import check_storage
 from reprise.pipeline_train_job import Task, TrainOptions, prepare_task
 from reprise.project import find_project
 from reprise.run.resume import Resume
@@ -91,3 +92,17 @@ def test_an_image_without_a_digest_is_told_where_it_matters(
     _images(report, lock, Where(kind, "x", "h20", site))
     assert len(list(report.errors())) == told
     assert report.checks
+
+
+@pytest.mark.parametrize(
+    ("storage", "told"), [(None, 1), ("/fast/runs", 0), ("/fast/runs/deep", 0), ("/slow", 1)]
+)
+def test_the_containers_must_mount_the_folder_that_the_job_writes_to(
+    tmp_path: Path, storage: str | None, told: int
+) -> None:
+    site = Site.model_validate(
+        {"container": {"image": "r.example/verl@sha256:00", "mounts": ["/fast/runs:/fast/runs"]}}
+    )
+    report = Report("train")
+    check_storage(report, tmp_path, site, storage)
+    assert [finding.where for finding in report.errors()] == [storage or str(tmp_path)] * told
