@@ -245,8 +245,8 @@ def judge_storage(
             report.failed(
                 rule,
                 name,
-                f"{where} is not the folder that the job's own node sees: what is written here would "
-                "lie apart from the rest",
+                f"{where} is not the folder that the job's own node sees: what is written here "
+                "would lie apart from the rest",
                 "name a folder on storage that the nodes share",
             )
         elif said["seen"] == "no":
