@@ -1,13 +1,16 @@
-"""Several calls at a time, in threads that an interrupt does not reach by itself."""
+"""Several calls at a time, in threads that an interrupt does not reach by itself; and what no
+interrupt cuts."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-__all__ = ["in_parallel"]
+__all__ = ["in_parallel", "undisturbed"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -60,3 +63,25 @@ def _end(pool: ThreadPoolExecutor, stop: Callable[[], None]) -> None:
         pool.shutdown()
     finally:
         ended.set()
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let the block end first: an interrupt that comes meanwhile is raised after it.
+
+    For the stopping of what was started, which an impatient second Ctrl-C would leave half done.
+    The block must have limits of its own. In another thread than the main one nothing is changed.
+    """
+    came: list[int] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if callable(signal.getsignal(number)):
+                before[number] = signal.signal(number, lambda one, _: came.append(one))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt

@@ -18,6 +18,7 @@ from reprise.data.toy import ToyData, write_toy
 from reprise.errors import OperatorError
 from reprise.files import dump_json, write_text
 from reprise.findings import Report
+from reprise.parallel import undisturbed
 from reprise.pipeline_key import run_key
 from reprise.pipeline_place import DEFAULT, Place
 from reprise.project import Project
@@ -107,8 +108,12 @@ class Rehearsal:
         try:
             attempt = self._attempt(folder, python, model, data)
         except BaseException as error:
-            cut = isinstance(error, KeyboardInterrupt)
-            folder.update(state="interrupted" if cut else "failed", process=None)
+            with undisturbed():
+                # Whatever cut the end of its Ray short: without an owner nobody would look again.
+                if temp_dir := folder.read().get("ray_temp_dir"):
+                    remove_leftovers(folder.name, Path(temp_dir))
+                cut = isinstance(error, KeyboardInterrupt)
+                folder.update(state="interrupted" if cut else "failed", process=None)
             raise
         return self._close(folder, attempt)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reprise.parallel import in_parallel
+from reprise.parallel import in_parallel, undisturbed
 
 
 @pytest.fixture
@@ -61,3 +61,17 @@ def test_an_interrupt_is_heard_though_the_main_thread_sleeps() -> None:
         in_parallel(one, range(4), 2, stopped.set)
     assert stopped.is_set()
     assert time.monotonic() - started < 20
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_what_must_end_ends_before_the_interrupt() -> None:
+    steps = 0
+    with pytest.raises(KeyboardInterrupt), undisturbed():
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+            steps += 1
+    assert steps == 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(ValueError, match="its own"), undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        raise ValueError("its own")

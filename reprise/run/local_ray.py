@@ -19,6 +19,7 @@ import psutil
 
 from reprise.errors import CannotTell, OperatorError
 from reprise.files import write_text
+from reprise.parallel import undisturbed
 from reprise.run.processes import MARK, stop_all
 from reprise.run.segments import Segments, remove_segments
 
@@ -43,6 +44,10 @@ class LocalRay:
 
     def stop(self) -> list[int]:
         """Stop its processes, remove its shared memory and temp dir; returns pids that stay."""
+        with undisturbed():
+            return self._stop()
+
+    def _stop(self) -> list[int]:
         launcher = []
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self.pid)
@@ -107,30 +112,33 @@ def start_local_ray(
         *("--dashboard-agent-listen-port", str(_free_port())),
         *("--temp-dir", str(temp_dir / "r"), "--disable-usage-stats"),
     ]
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            command,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=temp_dir,
-            pass_fds=holds,
-        )
-    ray = LocalRay(
-        run_id=run_id,
-        address=f"http://127.0.0.1:{dashboard}",
-        temp_dir=temp_dir,
-        token_file=token_file,
-        pid=process.pid,
-        created=psutil.Process(process.pid).create_time(),
-        segments=Segments(run_id, temp_dir / _SEGMENTS),
-    )
+    ray: LocalRay | None = None
     try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=temp_dir,
+                pass_fds=holds,
+            )
+        ray = LocalRay(
+            run_id=run_id,
+            address=f"http://127.0.0.1:{dashboard}",
+            temp_dir=temp_dir,
+            token_file=token_file,
+            pid=process.pid,
+            created=psutil.Process(process.pid).create_time(),
+            segments=Segments(run_id, temp_dir / _SEGMENTS),
+        )
         _wait_ready(ray, process, log)
     except BaseException:
-        ray.stop()
+        # Also what an interrupt left before it was known here: it is found by its mark.
+        if ray is None or ray.stop():
+            remove_leftovers(run_id, temp_dir)
         raise
     return ray
 
@@ -180,8 +188,9 @@ def remove_leftovers(run_id: str, temp_dir: Path) -> list[int]:
 
     Only processes that carry `run_id` are touched, and only a folder of our own naming.
     """
-    left = stop_all(run_id)
-    if not left and temp_dir.name.startswith(_SESSION_FOLDER):
-        remove_segments(temp_dir / _SEGMENTS)
-        shutil.rmtree(temp_dir, ignore_errors=True)
+    with undisturbed():
+        left = stop_all(run_id)
+        if not left and temp_dir.name.startswith(_SESSION_FOLDER):
+            remove_segments(temp_dir / _SEGMENTS)
+            shutil.rmtree(temp_dir, ignore_errors=True)
     return left

@@ -13,7 +13,7 @@ from reprise.run.contact import LIVE, Contact, contact_of, last_attempt, private
 from reprise.run.folder import RunFolder
 from reprise.run.jobs import ENDED
 from reprise.run.local_ray import remove_leftovers
-from reprise.run.processes import alive
+from reprise.run.processes import alive, marked
 from reprise.run.pulse import supervised, watcher_of
 
 __all__ = ["stop_run"]
@@ -34,8 +34,9 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
     report = Report("stop", data={"run": str(folder.path), "id": folder.name})
     facts = folder.read()
     if facts.get("state") not in LIVE:
-        report.passed(RULE)
         report.note(RULE, folder.name, f"is not running: {facts.get('state')}")
+        _stop_orphans(report, folder, facts)
+        report.settle(RULE)
         return report
     if (host := private_elsewhere(facts)) is not None:
         fix = f"on {host}: reprise stop {folder.name}"
@@ -78,6 +79,19 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
     report.settle(RULE)
     report.data["state"] = folder.read().get("state")
     return report
+
+
+def _stop_orphans(report: Report, folder: RunFolder, facts: Mapping[str, Any]) -> None:
+    """What is left of the private Ray of a run that is over: it keeps other runs waiting."""
+    private = _private(facts)
+    found = marked(folder.name) if private is not None else []
+    # Of another user, or while the run's own command ends it.
+    if private is None or not found or supervised(folder, facts):
+        return
+    left = remove_leftovers(folder.name, private)
+    report.note(RULE, folder.name, f"{len(found)} processes that it had left were stopped")
+    if left:
+        report.failed(RULE, folder.name, f"processes {left} would not end", f"kill -9 {left}")
 
 
 def _before_its_job(report: Report, folder: RunFolder, facts: Mapping[str, Any]) -> Report:

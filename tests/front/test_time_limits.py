@@ -1,4 +1,4 @@
-"""A test that hangs ends the run with a word: it fails alone, or where nothing wakes it, ends all."""
+"""A test that hangs is told: it fails alone, or, where nothing wakes it, ends the run."""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ from reprise.project import find_project
 from reprise.run import pulse
 from reprise.run.alarms import AlarmSettings
 from reprise.run.folder import RunFolder, newest_finished
+from reprise.run.processes import MARK, marked
 from reprise.run.pulse import QUIET_SECONDS, supervised, supervising
+from tests.saying import started
 
 Call = Callable[..., Result]
 
@@ -181,6 +183,19 @@ def test_what_is_over_is_not_stopped_again(tmp_path: Path, call: Call) -> None:
     result = call("stop", folder.name)
     assert (result.exit_code, folder.read()["state"]) == (0, "finished")
     assert "is not running" in result.stdout
+
+
+def test_what_a_run_that_is_over_has_left_is_stopped(tmp_path: Path, call: Call) -> None:
+    """It holds the machine: others wait for it, and are told to stop it by this command."""
+    temp_dir = tmp_path / "reprise-ray-x"
+    temp_dir.mkdir()
+    folder = made(tmp_path, state="interrupted", ray_temp_dir=str(temp_dir), process=None)
+    with started(["sleep", "300"], env={**os.environ, MARK: folder.name}):
+        result = call("stop", folder.name)
+        assert marked(folder.name) == []
+    assert (result.exit_code, folder.read()["state"]) == (0, "interrupted")
+    assert "1 processes that it had left were stopped" in result.stdout
+    assert not temp_dir.exists()
 
 
 def test_a_private_ray_that_is_gone_does_not_hinder_the_stop(tmp_path: Path, call: Call) -> None:
