@@ -34,11 +34,12 @@ def plan_recipe(
     overrides: OverridesArgument = None,
     algorithm: AlgorithmOption = None,
     gpu_memory: Annotated[
-        float | None, typer.Option(min=1, help="Memory of a card in GiB, instead of the card's.")
+        float | None,
+        typer.Option(min=1, max=1e6, help="Memory of a card in GiB, instead of the card's."),
     ] = None,
     throughput: Annotated[
         float | None,
-        typer.Option(min=0.001, help="Tokens a second and GPU (verl's perf/throughput)."),
+        typer.Option(min=0.001, max=1e9, help="Tokens a second and GPU (verl's perf/throughput)."),
     ] = None,
     model_config: ModelConfigOption = None,
     verl: VerlOption = None,
@@ -54,8 +55,9 @@ def plan_recipe(
 
     lines = lines_of(overrides, algorithm)
     inputs = Inputs(verl=verl, model_config=model_config)
-    loaded, _ = load_recipe(find_project(), model, lines, inputs)
-    report = plan(loaded, gpu_memory, throughput)
+    project = find_project()
+    loaded, _ = load_recipe(project, model, lines, inputs)
+    report = plan(loaded, gpu_memory, throughput, recipes=project.recipes)
     check_faults(report, loaded.composition.faults)
     if not as_json:
         _print_plan(report.data)

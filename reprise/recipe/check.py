@@ -9,14 +9,15 @@ from reprise.findings import Report, Severity
 from reprise.nearby import did_you_mean
 from reprise.recipe.compose import Composition
 from reprise.recipe.model import Model
-from reprise.recipe.origin import Origins
+from reprise.recipe.origin import VERLS_OWN, Origins
 from reprise.recipe.overrides import Fault, nearest
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Undecided
 from reprise.recipe.ruleset import ALL_RULES
 from reprise.recipe.schema import Schema, unknown_keys
 from reprise.recipe.setup import Known, Setup
+from reprise.recipe.values import wrong_values
 
-__all__ = ["check", "check_faults"]
+__all__ = ["check", "check_faults", "check_values"]
 
 _OVERRIDE_RULES = (
     "recipe-override-syntax",
@@ -55,6 +56,7 @@ def check(
         )
     check_faults(report, composition.faults)
     _unknown_keys(report, composition, origins)
+    check_values(report, composition, recipes)
     setup = Setup(composition.values, tree, model, known)
     for rule in rules:
         _judge(report, rule, setup, origins)
@@ -71,6 +73,23 @@ def check_faults(report: Report, faults: Sequence[Fault]) -> None:
             report.warn(fault.rule, where, fault.message, fault.fix)
     for rule in _OVERRIDE_RULES:
         report.settle(rule)
+
+
+def check_values(report: Report, composition: Composition, recipes: Path | None) -> None:
+    """Add the values that no rule can compute with."""
+    rule, origins = "recipe-config-value", Origins(composition, recipes)
+    for wrong in wrong_values(composition.values, composition.base):
+        where = origins.where(wrong.key)
+        if recipes is not None and where.startswith(VERLS_OWN):
+            # It follows another key, which is told.
+            continue
+        message = f"expected {wrong.expected}, found {wrong.found!r}"
+        fix = f"verl's own is {wrong.key}={wrong.usual}"
+        if wrong.sure:
+            report.failed(rule, where, message, fix)
+        else:
+            report.warn(rule, where, message, fix)
+    report.settle(rule)
 
 
 def _unknown_keys(report: Report, composition: Composition, origins: Origins) -> None:
@@ -102,9 +121,9 @@ def _judge(report: Report, rule: Rule, setup: Setup, origins: Origins) -> None:
         state, reason = "not applicable", str(error)
     except Undecided as error:
         state, reason = "unknown", str(error)
-    except (TypeError, ValueError, AttributeError) as error:
-        # A value of a type that verl's config does not foresee: say so, never a traceback.
-        state, reason = "unknown", f"a value has an unexpected type: {error}"
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        # A value that verl's config does not foresee: say so, never a traceback.
+        state, reason = "unknown", f"a value is none to compute with: {error}"
     source = rule.source.cite(setup.tree)
     for problem in judgement.problems:
         where, message = origins.where(problem.key), f"{problem.message} ({source})"

@@ -11,7 +11,9 @@ import yaml
 
 from reprise.recipe.compose import Composition
 
-__all__ = ["Origins"]
+__all__ = ["VERLS_OWN", "Origins"]
+
+VERLS_OWN = "verl's default"
 
 
 class Origins:
@@ -31,7 +33,7 @@ class Origins:
             found = self._lines.get(".".join(parts[:depth]))
             if found is not None:
                 return f"{found} ({key})"
-        return f"verl's default ({key})"
+        return f"{VERLS_OWN} ({key})"
 
     @cached_property
     def _lines(self) -> dict[str, str]:

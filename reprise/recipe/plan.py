@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from reprise.findings import Report
+from reprise.recipe.check import check_values
 from reprise.recipe.critic import (
     with_critic_on_card,
     with_critic_on_disk,
@@ -51,14 +53,19 @@ def plan(
     gpu_memory: float | None = None,
     throughput: float | None = None,
     host_memory: float | None = None,
+    recipes: Path | None = None,
 ) -> Report:
     """Terms and sums in `data`, and a finding for whatever does not fit.
 
     `gpu_memory` is a card's memory in GiB (the card's own by default), `throughput` tokens a
     second and GPU over a whole step, as verl reports it in perf/throughput. `host_memory` in GiB
     is that of a node (the recipe's by default; on a CPU this machine's, where it states none).
+    `recipes` is the folder whose lines are named where a value is none to compute with.
     """
     report = Report("recipe plan")
+    check_values(report, loaded.composition, recipes)
+    if report.exit_code:
+        return report
     setup = setup_of(loaded)
     memory = gpu_memory or loaded.known.gpu_memory
     host = host_memory or loaded.card.machine.host_memory
@@ -74,6 +81,9 @@ def plan(
         _time(report, setup, loaded.card.machine.bf16_tflops, throughput)
     except Undecided as error:
         report.unknown("recipe-plan-model", loaded.name, str(error), "give --model-config DIR")
+    except (TypeError, ValueError, ArithmeticError) as error:
+        message = f"a value is none to compute with: {error}"
+        report.unknown("recipe-plan-model", loaded.name, message, "reprise recipe check names it")
     return report
 
 
