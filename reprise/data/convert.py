@@ -119,7 +119,9 @@ def _judge(report: Report, table: Table, tally: Tally, choices: Choices, target:
     if choices.unique:
         report.note("data-repeats", path, f"{tally.repeated:,} repeated rows left out")
         _tell_conflicts(report, path, tally)
-    if not tally.kept:
+    if not tally.read:
+        report.failed("data-convert", path, "the file has no rows", "give a file with rows")
+    elif not tally.kept:
         report.failed("data-convert", path, "no row is left to write", "look at the rows' faults")
     _judge_shapes(report, table, tally, target)
 

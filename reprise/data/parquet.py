@@ -19,6 +19,7 @@ __all__ = [
     "columns_missing",
     "footer_metadata",
     "open_parquet",
+    "require_file",
     "row_schema",
     "write_batches",
     "write_rows",
@@ -115,17 +116,27 @@ def _as_batches(rows: Iterator[Mapping[str, Any]], schema: pa.Schema) -> Iterato
         yield pa.RecordBatch.from_pylist([dict(row) for row in chunk], schema=schema)
 
 
+def require_file(path: Path) -> None:
+    """Raise OperatorError unless there is a file of this name."""
+    if path.exists() and not path.is_dir():
+        return
+    if path.is_dir():
+        message, fix = "expected a file, found a folder", f"name the files: {path}/*.parquet"
+    elif "=" in path.name:
+        message, fix = "no such file", f"a setting of verl is given as --set {path}"
+    else:
+        message, fix = "no such file", "give an existing .parquet or .jsonl file"
+    raise OperatorError("data-file", str(path), message, fix)
+
+
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a parquet file for streaming: pages are read as they are needed, not a row group whole.
 
     Raises OperatorError when it is missing, unreadable, or no parquet file.
     """
+    require_file(path)
     try:
         return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False, memory_map=False)
-    except FileNotFoundError:
-        raise OperatorError(
-            "data-file", str(path), "no such file", "give an existing .parquet or .jsonl file"
-        ) from None
     except (OSError, pa.ArrowException) as error:
         raise OperatorError(
             "data-file",

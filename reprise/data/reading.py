@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reprise.data.batches import BATCH_ROWS, Batch, from_arrow, from_dicts
-from reprise.data.parquet import FIELDS, footer_metadata, open_parquet
+from reprise.data.parquet import FIELDS, footer_metadata, open_parquet, require_file
 from reprise.errors import OperatorError
 
 __all__ = ["BadLine", "Source", "json_rows", "open_source"]
@@ -100,16 +100,13 @@ def open_source(path: Path) -> Source:
         return Source(
             path, True, file.schema_arrow, file.metadata.num_rows, dict(footer_metadata(file))
         )
+    require_file(path)
     if path.suffix not in (".jsonl", ".json"):
         raise OperatorError(
             "data-file",
             str(path),
             f"verl reads .parquet, .jsonl and .json files, not {path.suffix or 'a bare name'!r}",
             f"reprise data convert {path} {path.with_suffix('.parquet')}",
-        )
-    if not path.is_file():
-        raise OperatorError(
-            "data-file", str(path), "no such file", "give an existing .parquet or .jsonl file"
         )
     return Source(path, False)
 

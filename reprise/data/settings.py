@@ -37,6 +37,10 @@ _KEYS = {
     "save_freq": "trainer.save_freq",
     "test_freq": "trainer.test_freq",
 }
+# Fields that are nothing below one, and what data.truncation may be.
+_FROM_ONE = ("train_batch_size", "max_prompt_length", "reward_workers", "samples", "val_samples",
+             "epochs", "total_steps")  # fmt: skip
+_TRUNCATIONS = ("error", "left", "right", "middle")
 _KWARGS = "reward.custom_reward_function.reward_kwargs."
 _LEGACY = {
     "custom_reward_function.path": "custom_reward",
@@ -88,8 +92,19 @@ class Settings:
             name = known.get(key)
             if name is None or value is None or (key in _LEGACY and name in chosen):
                 continue
-            chosen[name] = _cast(key, value, kinds[name])
+            chosen[name] = _possible(key, name, _cast(key, value, kinds[name]))
         return cls(**chosen)
+
+
+def _possible(key: str, name: str, value: Any) -> Any:
+    if name in _FROM_ONE and value < 1:
+        raise OperatorError(
+            "data-settings", key, f"expected a whole number from 1, found {value}", f"{key}=N"
+        )
+    if name == "truncation" and value not in _TRUNCATIONS:
+        message = f"expected {', '.join(_TRUNCATIONS)}, found {value!r}"
+        raise OperatorError("data-settings", key, message, f"{key}=left")
+    return value
 
 
 def _cast(key: str, value: object, kind: str) -> object:

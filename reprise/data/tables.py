@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from reprise.data.parquet import open_parquet
+from reprise.data.parquet import open_parquet, require_file
 from reprise.data.reading import BadLine, json_rows
 from reprise.errors import OperatorError
 
@@ -68,6 +68,7 @@ def open_table(path: Path) -> Table:
     if path.suffix == ".parquet":
         file = open_parquet(path)
         return Table(path, file.schema_arrow, file.metadata.num_rows)
+    require_file(path)
     if path.suffix not in (".jsonl", ".json", ".csv"):
         raise OperatorError(
             "data-file",
@@ -75,8 +76,6 @@ def open_table(path: Path) -> Table:
             f"cannot read {path.suffix or 'a file without an ending'}",
             "give a .jsonl, .json, .csv or .parquet file",
         )
-    if not path.is_file():
-        raise OperatorError("data-file", str(path), "no such file", "give an existing file")
     return Table(path, None, None)
 
 
