@@ -15,7 +15,7 @@ from reprise.cluster.ssh import Ssh, assignments, run_here
 from reprise.errors import CannotTell
 from reprise.files import sha256_text
 from reprise.findings import Report
-from reprise.lock.engine import find_engine
+from reprise.lock.engine import ask, find_engine
 from reprise.lock.image_carry import newest
 from reprise.lock.image_files import Kind
 from reprise.lock.image_judge import Held, judge_images, parse_held
@@ -89,6 +89,8 @@ def run_inside(project: Project, image: str, words: Sequence[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
     name = f"reprise-run-{sha256_text(str(runs))[:12]}"
     command = [engine, "run", "--rm", "--init", "--name", name, "--label", "io.reprise.run=1"]
+    # One name for all: a later one knows a run of an earlier one for one of its own machine.
+    command += ["--hostname", "reprise"]
     # A health check is for hosts; podman runs it by systemd, which need not be there.
     command += ["--shm-size", "2g", "--no-healthcheck", *_user(engine)]
     command += ["-v", f"{runs}:{runs}", "-v", f"{cache}:{_INSIDE}/.cache"]
@@ -99,33 +101,41 @@ def run_inside(project: Project, image: str, words: Sequence[str]) -> int:
     if _runs(engine, name):
         fix = f"wait for it, or end it: {engine} kill {name}"
         raise CannotTell("image-run", name, "a run in a container is going on", fix)
-    # The interrupt key reaches the engine's client too, which hands it on; its end is waited for.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        code = subprocess.run(command, check=False, preexec_fn=_default_interrupt).returncode
-    finally:
-        signal.signal(signal.SIGINT, before)
+    code = _until_ended(engine, name, command)
     if code in _NOT_STARTED:
         fix = "mend what it says above (for --init podman needs its package catatonit)"
         raise CannotTell("image-run", engine, "started no container", fix)
     return code
 
 
-def _default_interrupt() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _until_ended(engine: str, name: str, command: Sequence[str]) -> int:
+    """Run the engine's client; a polite end of this command is handed on to the container.
+
+    Without that the client alone would be gone. The interrupt key reaches the client too, which
+    hands it on itself.
+    """
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        client = subprocess.Popen(command)
+        while True:
+            try:
+                return client.wait()
+            except KeyboardInterrupt:
+                if ask(engine, "kill", "--signal", "TERM", name).returncode != 0:
+                    client.terminate()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _user(engine: str) -> list[str]:
     """Files that the run writes belong to who started it, also where the engine runs as root."""
     if Path(engine).name == "podman" and os.getuid() != 0:
         return ["--userns", "keep-id"]
-    command = [engine, "info", "--format", "{{json .SecurityOptions}}"]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    done = ask(engine, "info", "--format", "{{json .SecurityOptions}}")
     # A rootless engine's root is this user already.
     return [] if "rootless" in done.stdout else ["--user", f"{os.getuid()}:{os.getgid()}"]
 
 
 def _runs(engine: str, name: str) -> bool:
-    command = [engine, "ps", "--quiet", "--filter", f"name=^/?{name}$"]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    done = ask(engine, "ps", "--quiet", "--filter", f"name=^/?{name}$")
     return bool(done.stdout.strip())

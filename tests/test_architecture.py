@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"lock", "data", "recipe", "cluster", "run", "triage", "curves", "rehearsal"}
 SHARED = {
+    "children",
     "errors",
     "files",
     "findings",

@@ -13,9 +13,11 @@ import orjson
 
 from reprise.errors import CannotTell
 
-__all__ = ["ENGINES", "HeldImage", "find_engine", "held_with_label", "inspect_image"]
+__all__ = ["ENGINES", "HeldImage", "ask", "find_engine", "held_with_label", "inspect_image"]
 
 ENGINES = ("docker", "podman", "nerdctl")
+# A daemon that hangs takes the question and never answers.
+_SECONDS = 60.0
 _ABSENT = ("no such image", "image not known", "not found", "no such object")
 
 
@@ -53,25 +55,34 @@ def find_engine() -> str:
     raise CannotTell("engine", "container engine", f"none is on PATH (looked for {tried})", fix)
 
 
+def ask(engine: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """What `engine WORDS` answers, refusals included. Raises CannotTell when it does not answer."""
+    command = [engine, *words]
+    try:
+        return subprocess.run(
+            command, capture_output=True, check=False, text=True, errors="replace", timeout=_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _silent(engine, str(error)) from error
+
+
+def _silent(engine: str, why: str) -> CannotTell:
+    fix = "check that the engine runs and that you may use it"
+    return CannotTell("engine", engine, f"does not answer: {why}", fix)
+
+
 def inspect_image(reference: str, engine: str | None = None) -> HeldImage | None:
     """What the engine holds under `reference` (name:tag or name@digest), None if nothing.
 
     Raises CannotTell when no engine answers.
     """
     engine = engine or find_engine()
-    command = [engine, "image", "inspect", reference]
-    try:
-        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        fix = "check that the engine runs and that you may use it"
-        raise CannotTell("engine", engine, f"does not answer: {error}", fix) from error
+    done = ask(engine, "image", "inspect", reference)
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip()
+        said = done.stderr.strip()
         if any(mark in said.lower() for mark in _ABSENT):
             return None
-        fix = "check that the engine runs and that you may use it"
-        last = (said.splitlines() or ["no message"])[-1]
-        raise CannotTell("engine", engine, f"does not answer: {last}", fix)
+        raise _silent(engine, (said.splitlines() or ["no message"])[-1])
     return _held(orjson.loads(done.stdout))
 
 
@@ -95,13 +106,11 @@ def held_with_label(engine: str, *labels: str) -> list[HeldImage]:
 
     Raises CannotTell when the engine does not answer.
     """
-    command = [engine, "images", "--quiet", "--no-trunc", "--filter", "dangling=false"]
+    words = ["images", "--quiet", "--no-trunc", "--filter", "dangling=false"]
     for label in labels:
-        command += ["--filter", f"label={label}"]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
+        words += ["--filter", f"label={label}"]
+    done = ask(engine, *words)
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        fix = "check that the engine runs and that you may use it"
-        raise CannotTell("engine", engine, f"does not answer: {last}", fix)
+        raise _silent(engine, (done.stderr.strip().splitlines() or ["no message"])[-1])
     held = (inspect_image(identity, engine) for identity in dict.fromkeys(done.stdout.split()))
     return [image for image in held if image is not None and image.tags]

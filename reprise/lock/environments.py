@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+from reprise.children import run_in_session
 from reprise.errors import OperatorError
 from reprise.files import sha256_file
 from reprise.lock.model import Environment
@@ -32,9 +32,7 @@ def place_environment(
         variables["REPRISE_WHEELS"] = str(wheels)
     sys.stderr.flush()
     # Its output is progress; standard output belongs to the report.
-    done = subprocess.run(
-        command, cwd=root, env=variables, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False
-    )
+    done = run_in_session(command, cwd=root, env=variables, stdout=sys.stderr)
     if done.returncode != 0:
         message = f"{' '.join(command[-2:])} ended with exit code {done.returncode}"
         fix = "do what it said above, then repeat the command: it takes up where it stopped"

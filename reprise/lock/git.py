@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from reprise.children import end_session
 from reprise.errors import CannotTell
 from reprise.findings import without_credentials
 
@@ -112,7 +113,7 @@ def git(
     try:
         stdout, stderr = _drain(process, on_line)
     except BaseException:
-        _stop(process)
+        end_session(process, 5)
         raise
     finally:
         _running.discard(process)
@@ -146,15 +147,3 @@ def stop_running() -> None:
     for process in list(_running):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGTERM)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End git and what it started (its own session), and reap it."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(timeout=5)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

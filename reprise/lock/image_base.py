@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from reprise.children import run_in_session
 from reprise.errors import CannotTell, OperatorError
 from reprise.files import sha256_text
 from reprise.lock.engine import inspect_image
@@ -87,7 +88,9 @@ def _named(engine: str, named: str) -> Base:
 def _make(engine: str, root: Path, name: str, apt_sources: str) -> None:
     command = ["sh", str(root / SCRIPT), name]
     variables = {**os.environ, "REPRISE_ENGINE": engine, "APT_SOURCES": apt_sources}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    done = run_in_session(
+        command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, errors="replace"
+    )
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no word"]
         message = next((line for line in lines if line.startswith("error:")), lines[-1])

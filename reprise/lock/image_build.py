@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from reprise.children import in_session
 from reprise.errors import OperatorError
 from reprise.files import sha256_text
 from reprise.findings import Report
@@ -173,11 +174,10 @@ def _run(command: list[str], log: Path, kind: Kind, on_step: OnStep) -> None:
     last = "no word"
     with (
         log.open("w", encoding="utf-8") as file,
-        subprocess.Popen(
+        in_session(
             command,
             cwd=command[-1],
             env={**os.environ, "DOCKER_BUILDKIT": "1"},
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
