@@ -52,7 +52,7 @@ def settings_of(project: Project, folder: RunFolder) -> AlarmSettings:
         model = str(folder.read().get("model", ""))
         manifest = (project.reference(model) / "reference.toml").read_text(encoding="utf-8")
         ceiling = tomllib.loads(manifest)["metrics"]["probs_diff"]["ceiling"]
-    except (OSError, yaml.YAMLError, tomllib.TOMLDecodeError, KeyError):
+    except (OSError, yaml.YAMLError, ValueError, KeyError):
         pass  # A recipe without a reference has the general ceiling.
     return alarm_settings(config, ceiling)
 

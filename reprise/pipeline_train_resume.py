@@ -95,9 +95,10 @@ def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
             f"its Ray is private to {host}",
             f"on {host}: reprise train --resume {folder.name}",
         )
-    watcher = facts.get("watcher") or {}
     if not supervised(folder, facts, exact=True):
+        _was_written(folder, facts)
         return
+    watcher = facts.get("watcher") or {}
     age = pulse_age(folder, exact=True)
     seen = "" if age is None else f", seen {age:.0f} s ago"
     raise OperatorError(
@@ -107,6 +108,17 @@ def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
         f"only look at it: reprise status {folder.name}; to take it over, end that command (Ctrl-C "
         f"leaves the job running), or wait {QUIET_SECONDS:.0f} s where its machine is gone",
     )
+
+
+def _was_written(folder: RunFolder, facts: Mapping[str, Any]) -> None:
+    if not facts.get("storage") or not facts.get("checkpoints"):
+        raise OperatorError(
+            "train-resume",
+            folder.name,
+            "the command that made it was cut off before its folder was written: nothing was "
+            "submitted",
+            f"start a new run: reprise train {facts.get('model')}",
+        )
 
 
 def place_of(folder: RunFolder, facts: Mapping[str, Any], given: str | None) -> str | None:

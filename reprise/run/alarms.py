@@ -28,7 +28,8 @@ class AlarmSettings:
 
 def alarm_settings(config: Mapping[str, Any], probs_ceiling: float | None = None) -> AlarmSettings:
     """The settings of a run with the resolved `config`; `probs_ceiling` is its reference's."""
-    limit = (config.get("data") or {}).get("max_response_length")
+    data = config.get("data")
+    limit = data.get("max_response_length") if isinstance(data, dict) else None
     limit = limit if isinstance(limit, int) else None
     return AlarmSettings(limit) if probs_ceiling is None else AlarmSettings(limit, probs_ceiling)
 

@@ -19,6 +19,25 @@ from reprise.run.listing import list_folder
 
 __all__ = ["FINISHED", "RunFolder", "find_run", "newest_finished", "readable_runs", "recent_runs"]
 
+# What is read of run.json everywhere; each may be missing, or null.
+_KINDS: Mapping[str, type] = {
+    "address": str,
+    "attempts": list,
+    "checkpoints": str,
+    "model": str,
+    "process": dict,
+    "ray": dict,
+    "state": str,
+    "steps": int,
+    "storage": str,
+    "watcher": dict,
+}
+_KEYS = {
+    "attempts": {"number", "job", "ended"},
+    "process": {"pid", "created"},
+    "watcher": {"pid", "created"},
+}
+
 FINISHED = "finished"
 """State of a run whose job succeeded and whose metrics were collected."""
 
@@ -73,14 +92,15 @@ class RunFolder:
                 f"expected the state of a run, found: {error}",
                 "name a folder below runs/<model>/ that holds run.json",
             ) from None
-        if not isinstance(value, dict):
+        fault = _fault(value)
+        if fault is not None:
             raise OperatorError(
                 "run-folder",
                 str(self.state_file),
-                "expected one JSON object",
+                fault,
                 "name a folder below runs/<model>/ that a run of this project has written",
             )
-        return value
+        return dict(value)
 
     def update(self, **facts: Any) -> None:
         """Change the given keys of run.json and keep the others."""
@@ -146,6 +166,21 @@ class RunFolder:
             with contextlib.suppress(orjson.JSONDecodeError):
                 events.append(orjson.loads(line))
         return events
+
+
+def _fault(value: Any) -> str | None:
+    """What keeps `value` from being a run's state; None when nothing does."""
+    if not isinstance(value, dict):
+        return "expected one JSON object"
+    for name, kind in _KINDS.items():
+        if not isinstance(value.get(name), kind | None):
+            return f"{name} is {value[name]!r}, which no run of this project writes"
+    for name, keys in _KEYS.items():
+        items = value.get(name) or []
+        for item in items if isinstance(items, list) else [items]:
+            if not isinstance(item, dict) or not keys <= item.keys():
+                return f"{name} lacks {', '.join(sorted(keys))}"
+    return None
 
 
 def recent_runs(runs: Path, model: str) -> list[RunFolder]:

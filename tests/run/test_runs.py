@@ -294,6 +294,7 @@ def test_a_run_that_another_machine_supervises_is_not_taken_up_beside_it(
     beaten = time.time() - age
     os.utime(folder.path / ".pulse", (beaten, beaten))
     if not exit_code:
+        folder.update(storage=str(folder.path), checkpoints=str(folder.path / "checkpoints"))
         may_resume(folder, folder.read())
         return
     with pytest.raises(OperatorError, match="process 1 on login-2 supervises it already"):
@@ -334,6 +335,40 @@ def test_a_ray_that_moved_or_is_gone_for_good(tmp_path: Path) -> None:
     assert (attempt["outcome"], attempt["reached"]) == ("lost", 2)
     with pytest.raises(OperatorError, match="Ray of others"):
         place_of(made(tmp_path), {"place": "hostfile"}, address)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"attempts": [{}]}, {"attempts": {}}, {"steps": "4"}, {"watcher": {"pid": 1}}, {"address": 7}],
+)
+def test_a_state_that_no_run_writes_is_said(
+    tmp_path: Path, call: Call, facts: dict[str, Any]
+) -> None:
+    folder = made(tmp_path, state="running", **facts)
+    for words in (("status",), ("logs",), ("stop",), ("train", "--resume")):
+        result = call(*words, folder.name, "--json")
+        assert result.exit_code == 1
+        (finding,) = report(result)["findings"]
+        assert finding["rule"] == "run-folder" and next(iter(facts)) in finding["message"]
+
+
+def test_a_damaged_config_hides_nothing(tmp_path: Path, call: Call) -> None:
+    folder = made(tmp_path, state="finished")
+    (folder.path / "config.yaml").write_bytes(b"\xff\xfe\x00{[")
+    (folder.path / "events.jsonl").write_bytes(b"\xff{")
+    result = call("status", folder.name, "--json")
+    assert (result.exit_code, report(result)["step"]) == (0, 2)
+    (folder.path / "config.yaml").write_text("data: 7\n")
+    assert call("status", folder.name).exit_code == 0
+
+
+def test_a_run_that_was_cut_off_while_it_was_made_is_not_taken_up(
+    tmp_path: Path, call: Call
+) -> None:
+    folder = made(tmp_path, state="created", place="private", attempts=[])
+    result = call("train", "--resume", folder.name, "--json")
+    assert result.exit_code == 1
+    assert "nothing was submitted" in report(result)["findings"][0]["message"]
 
 
 def test_a_damaged_run_does_not_hinder_the_others(tmp_path: Path) -> None:
