@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ __all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "Place"]
 PLATFORMS = ("cpu", "gpu")
 ENGINES = ("fsdp", "megatron")
 _GPU_ENVIRONMENT = ".venv-gpu"
+_SMI_SECONDS = 30.0
 _SMI = ("--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
 
 
@@ -112,8 +114,12 @@ class Place:
         smi = shutil.which("nvidia-smi")
         cards: list[str] = []
         if smi is not None:
-            done = subprocess.run([smi, *_SMI], capture_output=True, text=True, check=False)
-            cards = done.stdout.splitlines() if done.returncode == 0 else []
+            # It hangs where a card or its driver does.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                done = subprocess.run(
+                    [smi, *_SMI], capture_output=True, text=True, check=False, timeout=_SMI_SECONDS
+                )
+                cards = done.stdout.splitlines() if done.returncode == 0 else []
         provided = project.root / _GPU_ENVIRONMENT / "provided.json"
         versions = json.loads(provided.read_text()) if provided.is_file() else {}
         return {"cards": cards, "provided": versions}

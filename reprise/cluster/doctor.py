@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 import subprocess
@@ -30,6 +31,8 @@ __all__ = ["Look", "Scripts", "diagnose", "head_address", "judge", "look", "look
 
 PROBE_SECONDS = 45.0
 """Limit of one host's probe: its own limits add up to less, a login may be slow."""
+
+_NAME_SECONDS = 10.0
 
 _RULES: Sequence[Callable[[Context, Marks], None]] = (
     rules_reach.reach,
@@ -112,14 +115,16 @@ def head_address(host: Host, ssh: Ssh) -> str | None:
     """
     if host.ip is not None:
         return host.ip
-    words = ssh.command(host)
-    asked = subprocess.run(
-        [words[0], "-G", *words[1:]], capture_output=True, text=True, check=False, timeout=10
-    )
+    first, *rest = ssh.command(host)
     name = host.name
-    for line in asked.stdout.splitlines():
-        if line.startswith("hostname "):
-            name = line.removeprefix("hostname ").strip()
+    # A `Match exec` of the user's ssh_config may hang: then the name itself is asked for.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        asked = subprocess.run(
+            [first, "-G", *rest], capture_output=True, text=True, check=False, timeout=_NAME_SECONDS
+        )
+        for line in asked.stdout.splitlines():
+            if line.startswith("hostname "):
+                name = line.removeprefix("hostname ").strip()
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:

@@ -83,8 +83,10 @@ class Ssh:
     ) -> None:
         """Close every connection and remove the sockets."""
         live = [host for host, socket in self._sockets.items() if socket.exists()]
-        asyncio.run(self._close(live))
-        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            asyncio.run(self._close(live))
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(
         self,

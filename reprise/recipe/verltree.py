@@ -69,7 +69,10 @@ def _commit(folder: Path) -> str | None:
     if not (folder / ".git").exists():
         return None
     command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except subprocess.TimeoutExpired:
+        return None
     text = answer.stdout.strip()
     return text if answer.returncode == 0 and _SHA.fullmatch(text) else None
 
@@ -153,14 +156,18 @@ def _fetch(root: Path, release: str, folder: Path) -> None:
         tried = []
         for installer in _installers():
             options = ["--no-deps", "--require-hashes", "--target", str(target), "-r", str(listing)]
-            answer = subprocess.run(
-                [*installer, "install", *options],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_FETCH_SECONDS,
-                env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-            )
+            try:
+                answer = subprocess.run(
+                    [*installer, "install", *options],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=_FETCH_SECONDS,
+                    env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+                )
+            except subprocess.TimeoutExpired:
+                tried.append(f"{' '.join(installer)}: no end in {_FETCH_SECONDS:.0f} s")
+                continue
             if answer.returncode == 0:
                 # Another command may have been quicker; its result is the same bytes.
                 if not folder.exists():

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 
+from reprise.cluster import doctor
 from reprise.cluster.address import jobs_address
+from reprise.cluster.hostfile import Host
+from reprise.cluster.site import SshSettings
+from reprise.cluster.ssh import Ssh
 from reprise.errors import OperatorError
 from tests.cluster.make import base, judged, of
 
@@ -40,3 +47,15 @@ def test_the_doctor_tells_a_wrong_one() -> None:
     texts = {"n1": base("n1"), "n2": base("n2") + "= env RAY_ADDRESS 10.8.0.11:6379 \n"}
     (finding,) = of(judged(texts), "ray-address")
     assert finding.where == "n2" and "8265" in finding.fix
+
+
+def test_an_ssh_config_that_hangs_does_not_keep_the_name_from_being_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.write_text('Match exec "sleep 300"\n  HostName elsewhere.invalid\n')
+    monkeypatch.setattr(doctor, "_NAME_SECONDS", 0.5)
+    began = time.monotonic()
+    with Ssh(SshSettings(config=str(config))) as ssh:
+        assert doctor.head_address(Host("192.0.2.7", 1, 1), ssh) == "192.0.2.7"
+    assert time.monotonic() - began < 100

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from reprise import pipeline_place
 from reprise.errors import CannotTell, OperatorError
 from reprise.pipeline_key import _recipe_key
 from reprise.pipeline_place import Place
@@ -159,3 +162,16 @@ def test_what_the_machine_provides_is_recorded(tmp_path: Path) -> None:
     assert device is not None
     assert device["provided"] == {"torch": "2.11.0+cu130"}
     assert Place().device(Project(tmp_path)) is None
+
+
+def test_a_driver_that_hangs_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\nexec sleep 300\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(pipeline_place, "_SMI_SECONDS", 0.5)
+    began = time.monotonic()
+    assert GPU_FSDP.device(Project(tmp_path)) == {"cards": [], "provided": {}}
+    assert time.monotonic() - began < 100
