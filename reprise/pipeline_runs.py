@@ -143,7 +143,10 @@ def run_status(project: Project, text: str | None, view: View | None = None) -> 
             view.line(f"{silent.where}: {silent.message}")
         with view:
             seen = _last(attend(monitor, view))
-    return Status(seen, _report(folder, seen, silent or monitor.unanswered))
+    report = _report(folder, seen, silent or monitor.unanswered)
+    for error in monitor.unread:
+        report.unknown(error.rule, error.where, error.message, error.fix)
+    return Status(seen, report)
 
 
 def _last(looks: Iterator[Seen]) -> Seen:

@@ -29,12 +29,17 @@ class _File:
 
     path: Path
     position: int = 0
+    error: str = ""
 
     def lines(self) -> Iterator[bytes]:
         """New whole lines, without their ends; the last one waits until its end is written."""
+        self.error = ""
         try:
             file = self.path.open("rb")
-        except OSError:
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.error = error.strerror or str(error)
             return
         with file:
             file.seek(self.position)
@@ -63,10 +68,18 @@ class Feed:
             found += [Record(number, *item) for item in parsed if item is not None]
         return found
 
+    def unread(self) -> list[tuple[Path, str]]:
+        """The files that are there and could not be read at the last look, with the reason."""
+        files = (*self._metrics.values(), *self._logs.values())
+        return [(file.path, file.error) for file in files if file.error]
+
     def from_log(self, number: int, text: str) -> list[Record]:
-        """The steps that the console lines in `text`, the whole log of an attempt, newly tell."""
+        """The steps that the console lines in `text`, the whole log of an attempt, newly tell.
+
+        A last line without its end is still being written: its last number may lack digits.
+        """
         found = []
-        for line in text.splitlines():
+        for line in text[: text.rfind("\n") + 1].splitlines():
             parsed = parse_console_line(line)
             if parsed is None or parsed[1] is None or (number, parsed[0]) in self._logged:
                 continue

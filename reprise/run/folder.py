@@ -103,9 +103,20 @@ class RunFolder:
         return dict(value)
 
     def update(self, **facts: Any) -> None:
-        """Change the given keys of run.json and keep the others."""
+        """Change the given keys of run.json and keep the others.
+
+        Raises OperatorError for a run of another user, OSError when the storage is full.
+        """
         current = self.read() if self.state_file.exists() else {}
-        dump_json(self.state_file, current | facts)
+        try:
+            dump_json(self.state_file, current | facts)
+        except PermissionError:
+            raise OperatorError(
+                "run-folder",
+                str(self.path),
+                f"is {_owner(self.path)}'s, and its state cannot be changed by this user",
+                "repeat the command as the user who started the run",
+            ) from None
 
     def attempts(self) -> list[dict[str, Any]]:
         """The attempts so far, in their order: number, job, started, ended, outcome, resumed_from,
@@ -166,6 +177,13 @@ class RunFolder:
             with contextlib.suppress(orjson.JSONDecodeError):
                 events.append(orjson.loads(line))
         return events
+
+
+def _owner(path: Path) -> str:
+    try:
+        return path.owner()
+    except (KeyError, OSError):
+        return f"user {path.stat().st_uid}"
 
 
 def _fault(value: Any) -> str | None:

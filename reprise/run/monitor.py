@@ -45,6 +45,8 @@ class Monitor:
         self.folder = folder
         self.contact = contact
         self.unanswered: CannotTell | None = None
+        self.unread: list[CannotTell] = []
+        self._unlisted: list[CannotTell] = []
         self._feed = Feed(folder)
         self._alarms = Alarms(settings, self._saved)
         self._seen = Seen(folder.name, "", "")
@@ -94,6 +96,7 @@ class Monitor:
         if now - self._slow_at >= _SLOW_SECONDS:
             self._slow_at = now
             self._slow(seen, facts, live)
+        self.unread = [*self._unlisted, *(_unreadable(*item) for item in self._feed.unread())]
         if self._saved_at:
             seen.checkpoint = (
                 (seen.checkpoint[0], age(self._saved_at, now)) if seen.checkpoint else None
@@ -193,7 +196,11 @@ class Monitor:
         """What is asked for less often: the nodes, the checkpoints, the disks, what is pending."""
         self._full += self._feed.full_disk_lines(seen.attempt) if seen.attempt else []
         checkpoints = Path(str(facts.get("checkpoints") or self.folder.path / "checkpoints"))
-        self._look_at_checkpoints(seen, checkpoints)
+        self._unlisted = []
+        try:
+            self._look_at_checkpoints(seen, checkpoints)
+        except OperatorError as error:
+            self._unlisted = [_unreadable(checkpoints, error.message)]
         if seen.state not in LIVE:
             self._around = []
             return
@@ -253,9 +260,9 @@ class Monitor:
     def _saved(self) -> list[int]:
         facts = self.folder.read()
         folder = Path(str(facts.get("checkpoints") or self.folder.path / "checkpoints"))
-        if not folder.is_dir():
-            return []
-        return [step.step for step in read_steps(folder) if step.complete]
+        with contextlib.suppress(OperatorError, OSError):
+            return [step.step for step in read_steps(folder) if step.complete]
+        return []
 
     def _tell(self, seen: Seen) -> None:
         seen.standing = [*self._alarms.standing(), *self._around]
@@ -268,6 +275,15 @@ class Monitor:
             if number > self._told.get(key, -1) and finding in seen.standing:
                 self._told[key] = number
                 seen.fresh.append(finding)
+
+
+def _unreadable(path: Path, why: str) -> CannotTell:
+    return CannotTell(
+        "run-unread",
+        str(path),
+        f"{why}: what it holds is not known",
+        "repeat the command as the user that the job runs as",
+    )
 
 
 def _folder_key(folder: Path) -> tuple[object, ...]:
@@ -284,6 +300,8 @@ def _newest_whole(folder: Path) -> SavedStep | None:
     for path in step_folders(folder) if folder.is_dir() else []:
         try:
             step = read_step(path)
+        except PermissionError as error:
+            raise OperatorError("run-unread", str(path), f"{error.strerror}", "") from None
         except OSError:
             continue
         if step.complete:

@@ -142,6 +142,9 @@ def watch(
             said = f"{unanswered.where}: {unanswered.message}"
             view.line(f"{said}; waited for: {duration(limits.lost)}")
         silent = unanswered is not None
+        for text in sorted({f"{item.where}: {item.message}" for item in monitor.unread} - told):
+            told.add(text)
+            view.line(text)
         view.show(seen)
 
     follower = Follower(lambda _: None, view.phase, limits.stall, limits.lost, on_poll=look)

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +350,35 @@ def test_a_state_that_no_run_writes_is_said(
         assert result.exit_code == 1
         (finding,) = report(result)["findings"]
         assert finding["rule"] == "run-folder" and next(iter(facts)) in finding["message"]
+
+
+@pytest.fixture
+def other_user() -> Iterator[Callable[[], None]]:
+    """Become a user who owns nothing here. Needs root, as the bed of hosts does."""
+    yield lambda: os.seteuid(65534)
+    os.seteuid(0)
+
+
+def test_the_run_of_another_user(
+    tmp_path: Path, call: Call, other_user: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (tmp_path, *tmp_path.parents[:2]):
+        path.chmod(0o755)
+    folder = made(tmp_path, state="finished", checkpoints=str(tmp_path / "saved"))
+    open_to_all = made(tmp_path, state="running", address="http://127.0.0.1:1")
+    (tmp_path / "saved").mkdir()
+    folder.metrics_file(1).parent.chmod(0o700)
+    (tmp_path / "saved").chmod(0o700)
+    other_user()
+    result = call("status", folder.name, "--json")
+    told = {item["where"]: item["message"] for item in report(result)["findings"]}
+    assert result.exit_code == 2
+    assert "Permission denied" in told[str(folder.metrics_file(1))]
+    assert "Permission denied" in told[str(tmp_path / "saved")]
+    result = call("stop", open_to_all.name, "--json")
+    assert result.exit_code == 1
+    (finding,) = report(result)["findings"]
+    assert finding["where"] == str(open_to_all.path) and "is root's" in finding["message"]
 
 
 def test_a_damaged_config_hides_nothing(tmp_path: Path, call: Call) -> None:
