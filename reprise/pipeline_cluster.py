@@ -74,6 +74,13 @@ def select(
     exclude: Sequence[str] = (),
 ) -> tuple[Report, Selection | None]:
     """Read site, profile and hostfile; None when the report says that the hostfile is wrong."""
+    if path is None and (include or exclude):
+        raise OperatorError(
+            "hosts-select",
+            ", ".join([*include, *exclude]),
+            "--include and --exclude choose among the hosts of a hostfile, and none was named",
+            "name the hostfile, or leave them out",
+        )
     site = load_site()
     profile, note = profile_for(site, profile_name)
     notes = Report("hosts")

@@ -69,6 +69,13 @@ def fetch_data(
     A set for which the environment names another file (TRAIN_FILES, VAL_FILES) is not fetched
     unless it is asked for by name: that file is checked instead.
     """
+    if request.local is not None and request.mirror:
+        raise OperatorError(
+            "data-source",
+            "--from and --mirror",
+            "the files are in one place",
+            "leave one of them out",
+        )
     report = Report("data fetch")
     lock = read_lock(project.lock)
     roles = _roles(project)

@@ -85,6 +85,7 @@ def fetch_locked_model(
     """`reprise model fetch`: the files, then the check of what is there."""
     report = Report("model fetch")
     wanted = _wanted(project, request.name)
+    _one_source(request)
     folder = request.folder.absolute()
     if request.local is not None:
         copy_model(request.local, wanted, folder, _ticker(progress, wanted.name, None))
@@ -106,6 +107,22 @@ def fetch_locked_model(
     judge(report, {HERE: inspect_here(folder)}, folder, wanted.config_sha256, wanted.index_sha256)
     report.data["folder"] = str(folder)
     return report
+
+
+def _one_source(request: ModelRequest) -> None:
+    """Refuse what would be passed over: a server beside a folder, a revision that is locked."""
+    if request.local is not None:
+        servers = {"--mirror": request.mirror, "--modelscope": request.origin == "modelscope",
+                   "--revision": request.revision}  # fmt: skip
+        given = ", ".join(name for name, value in servers.items() if value)
+        message = "a folder was given as well: nothing would be asked of a server"
+        fix = "leave it out, or leave out --from"
+    else:
+        given = "--revision" if request.revision and request.origin == "hub" else ""
+        message = "the hub's revision stands in the lock; only ModelScope has one of its own"
+        fix = f"leave it out, or reprise lock update {request.name} --to REVISION"
+    if given:
+        raise OperatorError("model-source", given, message, fix)
 
 
 def _ticker(
@@ -157,6 +174,13 @@ def _hosts(report: Report, where: Where) -> Sequence[Host] | None:
     if where.hostfile is not None and where.named:
         message = "expected --hostfile or --host, found both"
         raise OperatorError("hosts-select", str(where.hostfile), message, "leave one out")
+    unread: dict[str, object] = {"--include": where.include, "--exclude": where.exclude}
+    if not where.named:
+        unread["--ssh-config"] = where.ssh_config
+    given = ", ".join(name for name, value in unread.items() if value)
+    if where.hostfile is None and given:
+        message = "says something of hosts, and no hostfile was named"
+        raise OperatorError("hosts-select", given, message, "add --hostfile, or leave it out")
     if where.hostfile is None:
         read, chosen = named_hosts(where.named)
     else:

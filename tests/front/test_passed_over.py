@@ -1,0 +1,32 @@
+"""An option that would change nothing is refused, not passed over."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from reprise.cli import app
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        ("doctor --include a", "hosts-select"),
+        ("doctor --exclude a", "hosts-select"),
+        ("model check /tmp --include a", "hosts-select"),
+        ("model check /tmp --host a --exclude a", "hosts-select"),
+        ("model check /tmp --ssh-config /nope", "hosts-select"),
+        ("model fetch hy3 /nope/m --from /tmp --mirror http://127.0.0.1:9", "model-source"),
+        ("model fetch hy3 /nope/m --from /tmp --modelscope", "model-source"),
+        ("model fetch hy3 /nope/m --mirror http://127.0.0.1:9 --revision main", "model-source"),
+        ("data fetch --from /tmp --mirror http://127.0.0.1:9", "data-source"),
+    ],
+)
+def test_an_option_that_would_change_nothing(command: str, rule: str) -> None:
+    done = CliRunner().invoke(app, [*command.split(), "--json"])
+    assert done.exit_code == 1, done.output
+    (told,) = json.loads(done.stdout)["findings"]
+    assert told["rule"] == rule
+    assert told["fix"]
