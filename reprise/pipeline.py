@@ -18,7 +18,7 @@ from reprise.pipeline_key import KEYS
 from reprise.pipeline_place import Place
 from reprise.pipeline_rehearsal import Rehearsal, RehearsalOptions
 from reprise.project import Project
-from reprise.run.folder import FINISHED, RunFolder, newest_finished
+from reprise.run.folder import FINISHED, RunFolder, find_run, newest_finished
 
 __all__ = ["Judged", "judge_folder", "reproduce_rehearsal"]
 
@@ -77,7 +77,7 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
 
 def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
     if run is not None:
-        folder = RunFolder(run.absolute())
+        folder = RunFolder(run.absolute()) if run.exists() else find_run(project.runs, str(run))
         state = folder.read().get("state")
         if state != FINISHED:
             raise OperatorError(

@@ -13,6 +13,7 @@ from rich.table import Table
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.errors import OperatorError
 from reprise.findings import Report
+from reprise.nearby import did_you_mean, nearest_words
 
 if TYPE_CHECKING:
     from reprise.curves.judge import ValidationSet
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_RunArgument = Annotated[Path, typer.Argument(help="Run folder, or a metrics file of any format.")]
+_RunArgument = Annotated[
+    Path, typer.Argument(help="Run folder or its id, or a metrics file of any format.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -42,13 +45,15 @@ def show(
     """Summarise a run's metrics, attempts merged; with --metric, print their values."""
     from reprise.metrics import read_run
 
+    run = _run(run)
     table = read_run(run)
     unknown = [name for name in metric or () if name not in table]
     if unknown:
+        near = did_you_mean([word for name in unknown for word in nearest_words(name, table.names)])
         raise OperatorError(
             "metric",
             str(run),
-            f"no metric {', '.join(unknown)} among {len(table.names)}",
+            f"no metric {', '.join(unknown)} among {len(table.names)}{near}",
             f"list them: reprise curves show {run}",
         )
     report = Report("curves show")
@@ -118,7 +123,7 @@ def _print_table(data: dict[str, Any]) -> None:
 def compare(
     run: _RunArgument,
     reference: Annotated[
-        Path, typer.Option(help="Reference folder, another run, or a recipe's name.")
+        Path, typer.Option(help="Reference folder, another run or its id, or a recipe's name.")
     ],
     steps: Annotated[
         int | None,
@@ -134,6 +139,7 @@ def compare(
     from reprise.curves import judge_run, load_reference, write_report
     from reprise.metrics import read_run
 
+    run = _run(run)
     facts = _facts(run)
     table = read_run(run)
     known = load_reference(_reference(reference))
@@ -152,14 +158,37 @@ def compare(
     raise typer.Exit(judgement.exit_code)
 
 
+def _run(named: Path) -> Path:
+    """A path as it stands, else the run with that id. Raises OperatorError when there is none."""
+    if named.exists() or len(named.parts) != 1:
+        return named
+    from reprise.project import find_project
+    from reprise.run.folder import find_run
+
+    return find_run(find_project().runs, named.name).path
+
+
 def _reference(named: Path) -> Path:
-    """A path as it stands, else the reference of the recipe with that name."""
+    """A path as it stands, else the reference of the recipe with that name, else a run."""
     if named.exists() or len(named.parts) != 1:
         return named
     from reprise.project import find_project
 
-    folder = find_project().reference(named.name)
-    return folder if folder.is_dir() else named
+    project = find_project()
+    folder = project.reference(named.name)
+    if folder.is_dir():
+        return folder
+    try:
+        return _run(named)
+    except OperatorError as error:
+        recorded = sorted(path.parent.name for path in project.recipes.glob("*/reference"))
+        raise OperatorError(
+            "reference",
+            str(named),
+            f"no folder, no recipe with a reference ({', '.join(recorded)}), and no run: "
+            f"{error.message}",
+            "name one of them",
+        ) from None
 
 
 def _facts(run: Path) -> dict[str, Any]:

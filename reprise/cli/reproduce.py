@@ -58,7 +58,8 @@ def reproduce(
     platform: PlatformOption = "cpu",
     engine: EngineOption = "fsdp",
     run: Annotated[
-        Path | None, typer.Option(help="Judge this finished run instead of making one.")
+        Path | None,
+        typer.Option(help="Judge this finished run, its folder or id, instead of making one."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
