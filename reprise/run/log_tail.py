@@ -13,6 +13,11 @@ __all__ = ["LogTail"]
 
 # For the rest of a log; an API that went away with its cluster is not waited for longer.
 _REST_SECONDS = 10.0
+# Without a word for so long the stream is asked for anew: a network may have forgotten it.
+_SILENT_SECONDS = 900.0
+_AGAIN_SECONDS = 0.5
+# Ray's states of a job that says nothing more.
+_ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
 class LogTail:
@@ -25,6 +30,7 @@ class LogTail:
         self._on_line = on_line
         self._seen = 0
         self._pending = ""
+        self._owed = b""
         self._rest = False
         self._closed = asyncio.Event()
         self._loop = asyncio.new_event_loop()
@@ -51,18 +57,22 @@ class LogTail:
 
     async def _copy(self) -> None:
         self._know()
-        with self._log.open("ab") as file:
+        # Without a buffer: how much of it a full disk has taken is known.
+        with self._log.open("ab", buffering=0) as file:
             stream = asyncio.ensure_future(self._stream(file))
             closed = asyncio.ensure_future(self._closed.wait())
             await asyncio.wait({stream, closed}, return_when=asyncio.FIRST_COMPLETED)
+            whole = stream.done() and not stream.cancelled()
             for task in (stream, closed):
                 task.cancel()
             await asyncio.gather(stream, closed, return_exceptions=True)
             if self._rest:
                 with contextlib.suppress(RuntimeError, OSError):
                     self._take(file, str(self._client.get_job_logs(self._job_id)), 0)
-        if self._pending:
-            self._on_line(self._pending)
+                    whole = True
+        # A line that is cut here may go on elsewhere: a number in it could lack digits.
+        if self._pending and whole:
+            self._tell(self._pending)
 
     def _know(self) -> None:
         """Give what the file holds to `on_line`."""
@@ -75,25 +85,40 @@ class LogTail:
         while True:
             position = 0
             try:
-                async for chunk in self._client.tail_job_logs(self._job_id):
+                lines = aiter(self._client.tail_job_logs(self._job_id))
+                while chunk := await asyncio.wait_for(anext(lines, ""), _SILENT_SECONDS):
                     self._take(file, chunk, position)
                     position += len(chunk)
-                return
-            except Exception:
+                # A head that is restarted ends the stream as the end of the job does.
+                state = await asyncio.to_thread(self._client.get_job_status, self._job_id)
+                if str(state) in _ENDED:
+                    return
+            except Exception:  # noqa: S110 (whatever it is, it is tried again)
                 # The connection broke or the job has no log yet: Ray sends the whole log again on
                 # the next connection.
-                await asyncio.sleep(0.5)
+                pass
+            await asyncio.sleep(_AGAIN_SECONDS)
 
     def _take(self, file: IO[bytes], text: str, position: int) -> None:
-        """Write what is new of `text`, which begins at character `position` of the log."""
+        """Write what is new of `text`, which begins at character `position` of the log.
+
+        What a full disk does not take is written as soon as it does.
+        """
         fresh = text[max(self._seen - position, 0) :]
         if fresh:
             self._seen = position + len(text)
-            file.write(fresh.encode(errors="replace"))
-            file.flush()
+            self._owed += fresh.encode(errors="replace")
+            with contextlib.suppress(OSError):
+                while self._owed:
+                    self._owed = self._owed[file.write(self._owed) :]
             self._lines(fresh)
 
     def _lines(self, text: str) -> None:
         *lines, self._pending = (self._pending + text).split("\n")
         for line in lines:
+            self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        # Who hears it may have to write as well; a line that fails there takes no other along.
+        with contextlib.suppress(OSError):
             self._on_line(line)
