@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, AnyStr
+
+import psutil
 
 
 @contextlib.contextmanager
@@ -18,6 +20,15 @@ def started(command: Sequence[object], **options: Any) -> Iterator[subprocess.Po
     finally:
         process.kill()
         process.communicate(timeout=60)
+
+
+def command_lines(processes: Iterable[psutil.Process]) -> str:
+    """Their command lines; of one that has ended meanwhile, nothing."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            found.append(" ".join(process.cmdline()))
+    return "\n".join(found)
 
 
 def until_said(stream: IO[AnyStr] | None, word: AnyStr, times: int = 1) -> list[AnyStr]:

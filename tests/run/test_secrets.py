@@ -14,6 +14,7 @@ from reprise.project import find_project
 from reprise.run.jobs import ENDED, Jobs
 from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.run.processes import marked
+from tests.saying import command_lines
 
 pytestmark = pytest.mark.rehearsal
 
@@ -79,7 +80,7 @@ def test_a_secret_is_in_the_workers_and_nowhere_else(tmp_path: Path, ray: LocalR
             refused = {place: state for place, state in states.items() if state != 200}
             assert not refused, refused
             shown = "".join(answer.text for answer in answers.values())
-            shown += "".join(" ".join(process.cmdline()) for process in marked(ray.run_id))
+            shown += command_lines(marked(ray.run_id))
         time.sleep(0.3)
     log = jobs.log("tracked")
     assert state == "SUCCEEDED", log
