@@ -147,6 +147,13 @@ def run(
     base: Annotated[str, typer.Option(help="NAME@sha256:... to build it on.")] = "",
 ) -> None:
     """Run a command of reprise in a container of the cpu image; ends with its exit code."""
+    if image is not None and base:
+        raise OperatorError(
+            "image-base",
+            "--image and --base",
+            "an image that is there already is built on nothing else",
+            "leave one of them out",
+        )
     project = find_project()
     if image is None:
         with task("image cpu") as shown:

@@ -108,6 +108,13 @@ def convert(
     from reprise.recipe.convert import Conversion, check_conversion, check_mcore
 
     report = Report("recipe convert")
+    if verify is not None and (model or source or target):
+        raise OperatorError(
+            "recipe-convert-arguments",
+            "--verify",
+            "a converted folder is verified by itself",
+            f"reprise recipe convert --verify {verify}",
+        )
     if verify is not None:
         check_mcore(report, verify)
         finish(report, as_json)

@@ -10,6 +10,7 @@ import typer
 from reprise.cli.bundle import Steps
 from reprise.cli.lock import MachineOption, MirrorOption
 from reprise.cli.render import JsonFlag, finish, guard
+from reprise.errors import OperatorError
 from reprise.lock.bring import setup as bring
 from reprise.lock.from_bundle import setup_from_bundle
 from reprise.lock.machine import machine_named
@@ -58,6 +59,13 @@ def setup(
     Exactly the locked commits, verified by their tree hashes. Safe to interrupt and to repeat; a
     checkout that you changed or moved is not touched. Mirrors also come from REPRISE_MIRROR.
     """
+    if bundle is not None and mirror:
+        raise OperatorError(
+            "setup-source",
+            "--mirror and --bundle",
+            "a bundle brings everything itself: nothing would be asked of a mirror",
+            "leave one of them out",
+        )
     project = find_project()
     kind, why = machine_named(machine)
     mirrors = mirrors_from(mirror or [])

@@ -16,6 +16,7 @@ from reprise.files import sha256_text
 from reprise.findings import Report
 from reprise.lock.lines import Lines, line_of, locate
 from reprise.lock.model import KINDS, MACHINES, Lock, Machine
+from reprise.nearby import did_you_mean, nearest_words
 
 __all__ = ["LockError", "data_folder", "machine_hash", "parse_lock", "read_lock", "resolve_name"]
 
@@ -142,4 +143,6 @@ def resolve_name(lock: Lock, name: str) -> str:
         fix = f"type one of {', '.join(found)}"
         raise OperatorError("lock-entry", name, f"{len(found)} entries have this name", fix)
     fix = f"type one of {', '.join(full)}" if full else f"add an entry ({', '.join(KINDS)})"
-    raise OperatorError("lock-entry", name, "the lock has no such entry", fix)
+    short = [entry.partition(".")[2] for entry in full]
+    hint = did_you_mean(nearest_words(name, full if "." in name else short))
+    raise OperatorError("lock-entry", name, f"the lock has no such entry{hint}", fix)
