@@ -131,7 +131,7 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
         folder.update(
             forced=sorted({*facts.get("forced", []), *options.force}),
             # What was changed by force is what counts from here on.
-            **{"world_size": task.world, "steps": task.steps, "save_freq": task.save_freq},
+            **{"world_size": task.world, "steps": task.steps, **task.saving},
         )
     folder.update(stop=None)
     folder.event("resume")
@@ -220,7 +220,6 @@ def _new_folder(
         "given": list(options.overrides),
         "overrides": task.overrides,
         "forced": list(options.force),
-        "save_freq": task.save_freq,
         "world_size": task.world,
         "rows": task.loaded.known.rows,
         "address": None,
@@ -231,6 +230,7 @@ def _new_folder(
         "attempts": [],
         "visible": options.storage is None,
         "verl": task.loaded.tree.label(),
+        **task.saving,
         **place_facts(place),
         **task.key,
     }

@@ -85,18 +85,13 @@ def resume_point(folder: RunFolder, facts: Mapping[str, Any]) -> Resume:
 
     verl writes a step's metrics after its checkpoint (fit of trainer/ppo/v1/trainer_base.py): a
     checkpoint whose own step was not recorded would leave a hole in the curve, and is passed over.
-    A run whose storage is not seen from here leaves the choice to verl (resume_mode=auto).
     """
     if not facts.get("attempts"):
         return Resume(None, None, 0)
     before = int(facts.get("begins_after") or 0)
     recorded = _without_hole(steps_recorded(folder), before)
     if not facts.get("visible", True):
-        freq = int(facts.get("save_freq") or 0)
-        if before and (freq < 1 or recorded // freq * freq <= before):
-            return Resume(before, None, recorded)  # Nothing was saved since: as the recipe says.
-        note = "the storage is not seen from here: verl takes the checkpoint that its tracker names"
-        return Resume(None, None, recorded, (note,), ("trainer.resume_mode=auto",))
+        return _unseen(facts, before, recorded)
     checkpoints = Path(str(facts["checkpoints"]))
     found = newest_complete(checkpoints, facts.get("world_size"), at_most=recorded)
     notes = [f"{path.name} is passed over: {why}" for path, why in found.skipped]
@@ -105,13 +100,35 @@ def resume_point(folder: RunFolder, facts: Mapping[str, Any]) -> Resume:
         return Resume(before, None, recorded, tuple(notes))
     if found.step is None or found.path is None:
         return Resume(None, None, recorded, tuple(notes), ("trainer.resume_mode=disable",))
-    overrides = (
+    overrides = _from_path(str(found.path))
+    return Resume(found.step, str(found.path), recorded, tuple(notes), overrides)
+
+
+def _from_path(path: str) -> tuple[str, ...]:
+    return (
         "trainer.resume_mode=resume_path",
-        f"trainer.resume_from_path={hydra_value(str(found.path))}",
+        f"trainer.resume_from_path={hydra_value(path)}",
         # The attempt before has validated this step already, or has its place in the curve.
         "trainer.val_before_train=false",
     )
-    return Resume(found.step, str(found.path), recorded, tuple(notes), overrides)
+
+
+def _unseen(facts: Mapping[str, Any], before: int, recorded: int) -> Resume:
+    """Where to go on when the storage is not seen from here.
+
+    A step whose metrics came was saved whole before them, unless verl saves beside the training
+    (async_save), and is there still, unless only the newest is kept. Then the choice is verl's.
+    """
+    freq = int(facts.get("save_freq") or 0)
+    step = recorded // freq * freq if freq > 0 else 0
+    if step <= before and before:
+        return Resume(before, None, recorded)  # Nothing was saved since: as the recipe says.
+    if step and not facts.get("async_save") and facts.get("keeps") != 1:
+        path = f"{str(facts['checkpoints']).rstrip('/')}/global_step_{step}"
+        note = f"the storage is not seen from here: {path} was saved before its metrics came"
+        return Resume(step, path, recorded, (note,), _from_path(path))
+    note = "the storage is not seen from here: verl takes the checkpoint that its tracker names"
+    return Resume(None, None, recorded, (note,), ("trainer.resume_mode=auto",))
 
 
 def set_aside(folder: RunFolder, checkpoints: Path, after: int | None, attempt: int) -> list[Path]:

@@ -193,7 +193,7 @@ def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
             hands.say(f"{path.name} was moved to {path.parent}")
     if number > 1:
         place = f"from step {resume.step}" if resume.step is not None else "from the start"
-        if not facts.get("visible", True):
+        if resume.step is None and not facts.get("visible", True):
             place = "where verl's tracker says"
         first = int(facts.get("begins_after") or 0) + 1
         known = resume.recorded >= first

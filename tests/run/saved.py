@@ -55,7 +55,7 @@ def fsdp(
     for kind in kinds:
         for rank in range(ranks):
             torch_file(role / f"{kind}_world_size_{ranks}_rank_{rank}.pt")
-    (role / "huggingface").mkdir()
+    (role / "huggingface").mkdir(exist_ok=True)
     (role / "huggingface" / "config.json").write_text('{"model_type": "hy_v3"}')
     (role / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": ranks}))
 

@@ -63,7 +63,7 @@ def begin(tmp_path: Path, ray: LocalRay) -> Iterator[Callable[..., RunFolder]]:
         until(lambda: jobs.find(job) in (None, *ENDED))  # noqa: B023 (called at once)
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come about"

@@ -351,3 +351,13 @@ def test_steps_come_from_the_log_where_the_storage_is_not_seen(
     assert ended.finished, ended
     assert run.metrics_file(1).read_text().count("\n") == TOTAL
     assert_whole(run)
+
+
+def test_no_hole_where_the_storage_is_not_seen(tmp_path: Path, ray: LocalRay) -> None:
+    run = new_run(tmp_path)
+    run.update(visible=False, save_freq=2)
+    variables = {"VERL_FILE_LOGGER_PATH": str(tmp_path / "elsewhere.jsonl")}
+    ended = go(run, SmallHands(run, ray, variables | {"FAULT": "die-after-save:4"}))
+    assert ended.finished, ended
+    assert [item["resumed_from"] for item in run.attempts()] == [None, 2]
+    assert_whole(run)
