@@ -79,8 +79,9 @@ def test_the_log_is_whole_as_soon_as_the_job_has_ended(folder: RunFolder, ray: L
         'for i in $(seq 3000); do echo "zeile $i: \u00e4\u00f6\u6b65"; done; sleep 2; printf ende'
     )
     _, _, lines = run(folder, ray, 4, words)
-    # Before them stand Ray's own lines.
-    assert lines[-3001:] == [*(f"zeile {number}: äö步" for number in range(1, 3001)), "ende"]
+    # Ray writes lines of its own into the log, on a busy machine also between the job's.
+    own = [line for line in lines if line.startswith(("zeile", "ende"))]
+    assert own == [*(f"zeile {number}: äö步" for number in range(1, 3001)), "ende"]
     text = folder.log_file(4).read_text()
 
     heard: list[str] = []
