@@ -157,13 +157,13 @@ train: ## Check, submit, stay with it [MODEL=rehearsal] [HOSTFILE=file | ADDRESS
 reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron] [CONTAINER=1] [RUN=folder]
 	@$(OPERATOR)
 	@if [ -z "$$RUN$$CONTAINER" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then \
-		if [ "$${PLATFORM:-cpu}" = cpu ]; then $(REHEARSAL); else scripts/gpu/env.py $${ENGINE:+--engine "$$ENGINE"}; fi; \
+		case "$${PLATFORM:-cpu}" in cpu) $(REHEARSAL) ;; gpu) scripts/gpu/env.py $${ENGINE:+--engine "$$ENGINE"} ;; esac; \
 	fi
 	@$(REPRISE) $${CONTAINER:+image run $${BASE:+--base "$$BASE"} --} reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
 
 baseline: ## Record the rehearsal's reference runs; goes on where it stopped [SEEDS=8] [PLATFORM=gpu ENGINE=megatron]
 	@$(OPERATOR)
-	@if [ "$${PLATFORM:-cpu}" = cpu ]; then $(REHEARSAL); else scripts/gpu/env.py $${ENGINE:+--engine "$$ENGINE"}; fi
+	@case "$${PLATFORM:-cpu}" in cpu) $(REHEARSAL) ;; gpu) scripts/gpu/env.py $${ENGINE:+--engine "$$ENGINE"} ;; esac
 	@$(REPRISE) baseline $${SEEDS:+--seeds "$$SEEDS"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"}
 
 ##@ Runs

@@ -13,16 +13,18 @@ from reprise.cli.render import JsonFlag, finish, guard
 from reprise.errors import OperatorError
 from reprise.pipeline import Judged, judge_folder, reproduce_rehearsal
 from reprise.pipeline_baseline import BaselineOptions, record_baseline
-from reprise.pipeline_place import Place
+from reprise.pipeline_place import DEFAULT, Place
 from reprise.pipeline_rehearsal import RehearsalOptions
 from reprise.project import find_project
 from reprise.recipe.card import card_of
 
 __all__ = ["register"]
 
-PlatformOption = Annotated[str, typer.Option(help="On what the rehearsal runs: cpu or gpu.")]
+PlatformOption = Annotated[
+    str, typer.Option(help="On what the rehearsal runs: cpu (default) or gpu.")
+]
 EngineOption = Annotated[
-    str, typer.Option(help="What trains: fsdp, or megatron (on a GPU; docs/gpu.md).")
+    str, typer.Option(help="What trains: fsdp (default), or megatron (on a GPU; docs/gpu.md).")
 ]
 
 
@@ -55,8 +57,8 @@ def reproduce(
     algo: Annotated[
         str, typer.Option(help="Algorithm, a file of recipes/algorithms; default: the recipe's.")
     ] = "",
-    platform: PlatformOption = "cpu",
-    engine: EngineOption = "fsdp",
+    platform: PlatformOption = "",
+    engine: EngineOption = "",
     run: Annotated[
         Path | None,
         typer.Option(help="Judge this finished run, its folder or id, instead of making one."),
@@ -72,11 +74,12 @@ def reproduce(
     card_of(project.recipes, model)
     if run is not None:
         given = {"--seed": seed, "--steps": steps, "--ranks": ranks, "--arch": arch, "--algo": algo}
-        _nothing_else({**given, "overrides": overrides})
+        where = {"--platform": platform, "--engine": engine}
+        _nothing_else({**given, **where, "overrides": overrides})
         judged = judge_folder(project, model, run)
     elif model == "rehearsal":
         chosen = tuple(overrides or ())
-        place = Place(platform, engine)
+        place = _place(platform, engine)
         options = RehearsalOptions(
             1 if seed is None else seed, steps, ranks or 1, arch or "hy3", algo, chosen, place=place
         )
@@ -89,6 +92,10 @@ def reproduce(
             f"judge a finished run: make reproduce MODEL={model} RUN=<folder>",
         )
     _finish(judged, as_json)
+
+
+def _place(platform: str, engine: str) -> Place:
+    return Place(platform or DEFAULT.platform, engine or DEFAULT.engine)
 
 
 def _nothing_else(settings: Mapping[str, object]) -> None:
@@ -110,8 +117,8 @@ def baseline(
     replace_other: Annotated[
         bool, typer.Option("--replace", help="Replace a reference of another lock or recipe.")
     ] = False,
-    platform: PlatformOption = "cpu",
-    engine: EngineOption = "fsdp",
+    platform: PlatformOption = "",
+    engine: EngineOption = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Record reference runs of a recipe; an interrupted recording goes on where it stopped."""
@@ -123,7 +130,7 @@ def baseline(
             "run the recipe on its cluster with several seeds, then compare the run folders: "
             "reprise curves compare RUN --reference OTHER_RUN",
         )
-    options = BaselineOptions(seeds, replace_other, place=Place(platform, engine))
+    options = BaselineOptions(seeds, replace_other, place=_place(platform, engine))
     finish(record_baseline(find_project(), options), as_json)
 
 

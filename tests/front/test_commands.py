@@ -52,7 +52,10 @@ def test_a_missing_hostfile_is_told_by_a_fix_that_holds_for_every_command(tmp_pa
 
 @pytest.mark.parametrize(
     "setting",
-    [("--seed", "1"), ("--steps", "3"), ("--arch", "hy3"), ("--", "rehearsal", "data.seed=3")],
+    [
+        *(("--seed", "1"), ("--steps", "3"), ("--arch", "hy3"), ("--platform", "cpu")),
+        *(("--engine", "fsdp"), ("--", "rehearsal", "data.seed=3")),
+    ],
     ids=" ".join,
 )
 def test_a_finished_run_takes_no_settings(finished: Path, setting: tuple[str, ...]) -> None:

@@ -189,3 +189,9 @@ def test_a_benchmark_that_is_none_is_told_with_those_that_are(name: str, stage: 
     assert f"BENCH={name}: there is no such benchmark" in done.stderr
     assert done.stdout.split(maxsplit=1) == ["data/files", "What files cost.\n"]
     assert said(stage) == ["scripts/venv.sh", "dev"]
+
+
+@pytest.mark.parametrize("target", ["reproduce", "baseline"])
+def test_no_environment_is_made_for_a_platform_that_is_none(target: str, stage: Path) -> None:
+    make(stage, target, "PLATFORM=gpuu")
+    assert said(stage)[:4] == ["scripts/venv.sh", "operator", ".venv/bin/reprise", target]
