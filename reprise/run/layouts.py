@@ -132,7 +132,8 @@ def _fsdp(path: Path, names: set[str]) -> Part:
         remarks.append(f"shards of another world size ({others}) lie beside: not used")
     kinds = shards[size]
     present = [kind for kind in ("model", "optim", "extra_state") if kind in kinds]
-    faults = list(_fsdp_faults(path, size, kinds))
+    absent = set(range(size)).difference(*kinds.values())
+    faults = list(_absent(path, size, absent)) + list(_fsdp_faults(path, size, kinds, absent))
     if "model" not in present:
         text = f"holds no model shard of world size {size}"
         faults.append(FileFault(path / f"model_world_size_{size}_rank_0.pt", text))
@@ -140,7 +141,9 @@ def _fsdp(path: Path, names: set[str]) -> Part:
     whole = [
         rank
         for rank in range(size)
-        if present and not bad & {f"{kind}_world_size_{size}_rank_{rank}.pt" for kind in present}
+        if present
+        and rank not in absent
+        and not bad & {f"{kind}_world_size_{size}_rank_{rank}.pt" for kind in present}
     ]
     return Part(
         path,
@@ -153,9 +156,21 @@ def _fsdp(path: Path, names: set[str]) -> Part:
     )
 
 
-def _fsdp_faults(path: Path, size: int, kinds: Mapping[str, set[int]]) -> Iterator[FileFault]:
+def _absent(path: Path, size: int, ranks: set[int]) -> Iterator[FileFault]:
+    """The ranks that have no file at all, told at once."""
+    if ranks and len(ranks) < size:
+        text = (
+            f"has no file of ranks {spans(ranks)} of {size}: they lie on other nodes' own disks "
+            "(there below the same path) where trainer.default_local_dir is relative or not shared"
+        )
+        yield FileFault(path, text)
+
+
+def _fsdp_faults(
+    path: Path, size: int, kinds: Mapping[str, set[int]], absent: set[int]
+) -> Iterator[FileFault]:
     for kind, ranks in kinds.items():
-        for rank in range(size):
+        for rank in sorted(set(range(size)) - absent):
             file = path / f"{kind}_world_size_{size}_rank_{rank}.pt"
             if rank not in ranks:
                 yield FileFault(file, "is missing")

@@ -80,6 +80,22 @@ def test_every_missing_file_is_named_with_its_rank(tmp_path: Path) -> None:
     assert len(report.data["steps"][0]["parts"][0]["whole_ranks"]) == 14
 
 
+def test_the_ranks_of_another_node_are_told_at_once(tmp_path: Path) -> None:
+    """Two nodes of eight, each with a disk of its own."""
+    step = saved_step(tmp_path, 40, ranks=16)
+    for rank in range(8, 16):
+        for kind in ("model", "optim", "extra_state"):
+            (step / f"actor/{kind}_world_size_16_rank_{rank}.pt").unlink()
+    report = check_folder(step, 16)
+    assert report.exit_code == 1
+    (finding,) = report.errors()
+    assert finding.where == str(step / "actor")
+    assert "ranks 8-15 of 16" in finding.message and "other nodes" in finding.message
+    assert report.data["steps"][0]["parts"][0]["whole_ranks"] == list(range(8))
+    (path, why) = newest_complete(tmp_path).skipped[0]
+    assert path == step and "ranks 8-15 of 16" in why
+
+
 def test_another_number_of_ranks_cannot_read_fsdp_shards(tmp_path: Path) -> None:
     saved_step(tmp_path, 40, ranks=16)
     report = check_folder(tmp_path, 32)
