@@ -10,6 +10,9 @@ ENVIRONMENT := REPRISE_% HF_% HUGGINGFACE_% MODELSCOPE_% RAY_% WANDB_% SWANLAB_%
 	CUDA_% NCCL_% VERL_% VLLM_% DOCKER_% GIT_% %_DIR %_FILES %_proxy %_PROXY SITE GPU_PYTHON APT_SOURCES JOBS_%
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 GIVEN := $(filter-out $(ENVIRONMENT) MAKEFLAGS SHELL,$(GIVEN))
+# What is switched on by 1 is off by 0, too.
+SWITCHES := EXPLAIN CONTAINER KEEP DRY_RUN WATCH FOLLOW
+$(foreach name,$(SWITCHES),$(if $(filter 0 no false,$(value $(name))),$(eval override $(name) :=)))
 ifneq ($(GIVEN),)
 READS := $(shell awk -f scripts/variables.awk Makefile)
 # What only the image is built with.

@@ -195,3 +195,34 @@ def test_a_benchmark_that_is_none_is_told_with_those_that_are(name: str, stage: 
 def test_no_environment_is_made_for_a_platform_that_is_none(target: str, stage: Path) -> None:
     make(stage, target, "PLATFORM=gpuu")
     assert said(stage)[:4] == ["scripts/venv.sh", "operator", ".venv/bin/reprise", target]
+
+
+@pytest.mark.parametrize("off", ["0", "no", "false", ""])
+@pytest.mark.parametrize(
+    ("target", "switch", "option"),
+    [
+        ("train", "DRY_RUN", "--dry-run"),
+        ("reproduce", "CONTAINER", "image"),
+        ("status", "WATCH", "--watch"),
+        ("logs", "FOLLOW", "--follow"),
+        ("check", "EXPLAIN", "--explain"),
+    ],
+)
+def test_a_switch_is_off_by_zero(
+    stage: Path, target: str, switch: str, option: str, off: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert make(stage, target, f"{switch}={off}").returncode == 0
+    assert option not in said(stage)
+    monkeypatch.setenv(switch, off)
+    make(stage, target)
+    assert option not in said(stage)
+    make(stage, target, f"{switch}=1")
+    assert option in said(stage)
+
+
+def test_every_switch_is_known_as_one() -> None:
+    switches = re.search(r"^SWITCHES := (.*)$", MAKEFILE, re.M)
+    assert switches is not None
+    # "${NAME:+--option}" alone is what a switch looks like in a recipe.
+    used = set(re.findall(r"\$\${([A-Z_]+):\+--[a-z-]+}", MAKEFILE)) | {"CONTAINER"}
+    assert used == set(switches[1].split())
