@@ -65,3 +65,16 @@ def test_what_a_killed_command_left_is_stopped_by_the_next(runs: Path) -> None:
     assert marked(run.name) == []
     assert run.read()["state"] == "interrupted"
     assert not Path(run.read()["ray_temp_dir"]).exists()
+
+
+def test_what_is_another_machines_is_left_alone(runs: Path) -> None:
+    """Run folders on a shared home: of a run elsewhere nothing can be told from here."""
+    process = {"pid": 1, "created": 1.0, "host": "desk-7"}
+    running = RunFolder.create(runs, MODEL, {"process": process, "ray_temp_dir": "/nonexistent"})
+    running.update(state="running")
+    damaged = RunFolder.create(runs, MODEL, {})
+    damaged.state_file.write_text("{")
+    gone = RunFolder.create(runs, MODEL, {"process": {"pid": 1, "created": 1.0}})
+    Rehearsal(find_project(), RehearsalOptions(quiet=True)).remove_leftovers()
+    assert running.read()["state"] == "running"
+    assert (gone.read()["state"], gone.read()["process"]) == ("interrupted", None)

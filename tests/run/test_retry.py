@@ -25,6 +25,9 @@ REPEATS = {
     "hydra.errors.OverrideParseException: no viable alternative": "configuration",
     "ModuleNotFoundError: No module named 'transfer_queue'": "configuration",
     "AssertionError: only support equal chunk": "configuration",
+    # How two real jobs began to fail: weights that the engine could not take.
+    "AttributeError: 'Parameter' object has no attribute 'weight_loader'": "configuration",
+    "KeyError: 'layers.1.mlp.e_score_correction_bias'": "configuration",
     "FileNotFoundError: [Errno 2] No such file or directory: 'x.parquet'": "data",
     "pyarrow.lib.ArrowInvalid: Parquet magic bytes not found in footer.": "data",
     "safetensors_rust.SafetensorError: Error while deserializing header": "data",
