@@ -27,7 +27,7 @@ endif
 endif
 endif
 
-VARIABLES := BENCH PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW ATTEMPT WORLD_SIZE
+VARIABLES := BENCH PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW FORCE ATTEMPT WORLD_SIZE
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -151,11 +151,11 @@ demo-cluster: ## Four containers as a cluster: doctor, Ray, a job on all, down [
 
 ##@ Run
 .PHONY: train reproduce baseline
-train: ## Check, submit, stay with it [MODEL=rehearsal] [HOSTFILE=file | ADDRESS=url] [DRY_RUN=1] [SEED=n] [ALGO=..] | RESUME=run
+train: ## Check, submit, stay with it [MODEL=rehearsal] [HOSTFILE=file | ADDRESS=url] [DRY_RUN=1] [SEED=n] [ALGO=..] [FORCE=rule] | RESUME=run
 	@$(OPERATOR)
 	@if [ -z "$$HOSTFILE$$ADDRESS$$RAY_ADDRESS$$RESUME" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then $(REHEARSAL); fi
 	@if [ -z "$$RESUME$$MODEL" ]; then MODEL=rehearsal; fi; \
-	$(REPRISE) train $${RESUME:+--resume "$$RESUME"} $${DRY_RUN:+--dry-run} $${ADDRESS:+--address "$$ADDRESS"} $${SEED:+--seed "$$SEED"} $${ALGO:+--algo "$$ALGO"} -- $${MODEL:+"$$MODEL"} $${HOSTFILE:+"$$HOSTFILE"}
+	$(REPRISE) train $${RESUME:+--resume "$$RESUME"} $${DRY_RUN:+--dry-run} $${ADDRESS:+--address "$$ADDRESS"} $${SEED:+--seed "$$SEED"} $${ALGO:+--algo "$$ALGO"} $${FORCE:+--force "$$FORCE"} -- $${MODEL:+"$$MODEL"} $${HOSTFILE:+"$$HOSTFILE"}
 
 reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron] [CONTAINER=1] [RUN=folder]
 	@$(OPERATOR)
