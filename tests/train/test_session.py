@@ -14,13 +14,16 @@ from typing import Any
 import orjson
 import pytest
 
+from reprise.cluster.site import Site
+from reprise.findings import Report
+from reprise.pipeline_train_checks import Where, _twice
 from reprise.pipeline_train_job import TrainOptions
 from reprise.pipeline_train_place import Attached, Need
 from reprise.pipeline_train_session import Session, run_session
 from reprise.project import find_project
 from reprise.run.display import RunDisplay
 from reprise.run.folder import RunFolder
-from reprise.run.jobs import Jobs
+from reprise.run.jobs import ENDED, Jobs
 from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.run.resume import Resume
 
@@ -128,3 +131,31 @@ def test_stop_from_another_shell_between_two_attempts(session: SmallSession) -> 
     assert report.exit_code == 1 and "on request" in next(report.errors()).message
     facts = run.read()
     assert (facts["state"], facts["watcher"], len(facts["attempts"])) == ("stopped", None, 1)
+
+
+def test_the_same_recipe_is_not_submitted_there_twice(session: SmallSession, ray: LocalRay) -> None:
+    run = session.folder
+    job = str(run.begin_attempt(None)["job"])
+    # As a command leaves it that is killed between the submission and its note of it.
+    run.update(address=ray.address, token_file=str(ray.token_file), state="created")
+    damaged = RunFolder.create(run.path.parent.parent, "rehearsal", {})
+    damaged.state_file.write_text("{")
+    project: Any = SimpleNamespace(runs=run.path.parent.parent)
+    task: Any = SimpleNamespace(name="rehearsal")
+
+    def told(address: str) -> list[str]:
+        report = Report("train")
+        _twice(report, project, task, Where("attached", address, "rehearsal", Site()))
+        return [finding.where for finding in report.errors()]
+
+    assert told(ray.address) == []
+    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs.submit(job, "sleep 300", {}, {})
+    assert told(ray.address) == [run.name]
+    assert told("http://elsewhere:8265") == []
+    jobs.stop(job)
+    deadline = time.monotonic() + 60
+    while jobs.state(job)[0] not in ENDED:
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+    assert told(ray.address) == []
