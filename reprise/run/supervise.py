@@ -100,7 +100,10 @@ def supervise(
             return Supervised(attempt, attempt.message, OUT_OF_SIGHT)
         if attempt.outcome is Outcome.STALLED:
             hands.say(f"attempt {number}: {attempt.message}; stopping its job")
-            _stop(jobs, folder.job(number))
+            if not _stop(jobs, folder.job(number)) and not hands.alone:
+                folder.event("out of sight", attempt=number, message=attempt.message)
+                said = f"{attempt.message}, and Ray did not end it in {_STOP_SECONDS:.0f} s"
+                return Supervised(attempt, said, OUT_OF_SIGHT)
         cause = hands.cause(number) or attempt.message.partition("\n")[0].rstrip(":")
         _record(folder, attempt, cause)
         if attempt.outcome is Outcome.SUCCEEDED:
@@ -250,17 +253,18 @@ def _failure(folder: RunFolder, number: int, cause: str) -> Failure:
     return Failure(cause, _reached(folder), attempt["resumed_from"])
 
 
-def _stop(jobs: Jobs, job: str) -> None:
-    """Ask Ray to stop a job (it is polite first, then firm) and wait until it has ended."""
+def _stop(jobs: Jobs, job: str) -> bool:
+    """Ask Ray to stop a job (it is polite first, then firm); whether it says that it has ended."""
     jobs.stop(job)
     deadline = time.monotonic() + _STOP_SECONDS
     while time.monotonic() < deadline:
         try:
             if jobs.state(job)[0] in ENDED:
-                return
+                return True
         except CannotTell:
-            return
+            pass
         time.sleep(1.0)
+    return False
 
 
 def _checkpoints(folder: RunFolder) -> Path:

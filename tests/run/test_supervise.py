@@ -14,6 +14,7 @@ from reprise.errors import CannotTell
 from reprise.findings import Report
 from reprise.metrics import read_run
 from reprise.project import find_project
+from reprise.run import supervise as supervise_module
 from reprise.run.attempt import Attempt
 from reprise.run.contact import LIVE
 from reprise.run.folder import RunFolder
@@ -139,6 +140,26 @@ def test_a_job_that_hangs_is_stopped_and_taken_up(tmp_path: Path, ray: LocalRay)
     assert ended.finished
     assert [item["outcome"] for item in run.attempts()] == ["stalled", "succeeded"]
     assert_whole(run)
+
+
+class DeafHands(SmallHands):
+    """A Ray that ends no job: a node of it does not answer."""
+
+    def attach(self) -> Jobs:
+        jobs = super().attach()
+        jobs.stop = lambda _: None  # type: ignore[method-assign]
+        return jobs
+
+
+def test_a_job_that_cannot_be_ended_gets_no_second_one_beside_it(
+    tmp_path: Path, ray: LocalRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise_module, "_STOP_SECONDS", 3.0)
+    run = new_run(tmp_path)
+    ended = go(run, DeafHands(run, ray, {"FAULT": "hang:1"}, stall=3, alone=False))
+    assert ended.why == OUT_OF_SIGHT and "did not end it" in ended.cause
+    assert [item["ended"] for item in run.attempts()] == [None]
+    open_jobs(run).stop(f"{run.name}-1")
 
 
 @pytest.mark.parametrize(
