@@ -74,8 +74,10 @@ class _Stage:
 
 def _parameters(setup: Setup) -> tuple[Model, Parameters]:
     counts = setup.model.parameters() if setup.model is not None else None
-    if setup.model is None or counts is None:
+    if setup.model is None:
         raise Undecided("the model's shape is not known (--model-config)")
+    if counts is None:
+        raise Undecided(f"{setup.model.origin}: {setup.model.lacks()}")
     return setup.model, counts
 
 

@@ -147,15 +147,33 @@ class Model:
         only = self.config.get("mlp_only_layers") or []
         return len(only)
 
+    def _shape(self) -> dict[str, int | None]:
+        return {
+            "num_hidden_layers": self.layers,
+            "hidden_size": self.hidden,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "vocab_size": self.vocab,
+        }
+
+    def lacks(self) -> str:
+        """What keeps the parameters from being counted; empty when nothing does."""
+        if self.family not in _FAMILIES:
+            return f"model_type is {self.family!r}, none of {', '.join(sorted(_FAMILIES))}"
+        lacking = [name for name, value in self._shape().items() if value is None or value < 1]
+        return f"no number from 1 for {', '.join(lacking)}" if lacking else ""
+
     def parameters(self) -> Parameters | None:
         """Counts by part, equal to those of the transformers class; None for unknown families.
 
         Confirmed against transformers 5.6.0 for hy_v3, qwen3 and qwen3_moe (tests/recipe).
         """
-        known = (self.layers, self.hidden, self.heads, self.kv_heads, self.head_dim, self.vocab)
-        if self.family not in _FAMILIES or any(value is None for value in known):
+        if self.lacks():
             return None
-        layers, hidden, heads, kv_heads, head_dim, vocab = (value or 0 for value in known)
+        layers, hidden, heads, kv_heads, head_dim, vocab = (
+            value or 0 for value in self._shape().values()
+        )
         experts = self.experts or 0
         dense = self.dense_layers()
         query, key = heads * head_dim, kv_heads * head_dim

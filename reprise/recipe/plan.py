@@ -80,7 +80,9 @@ def plan(
         _disk(report, setup)
         _time(report, setup, loaded.card.machine.bf16_tflops, throughput)
     except Undecided as error:
-        report.unknown("recipe-plan-model", loaded.name, str(error), "give --model-config DIR")
+        known = setup.model is not None and not setup.model.lacks()
+        fix = "reprise recipe check explains it" if known else "give another --model-config DIR"
+        report.unknown("recipe-plan-model", loaded.name, str(error), fix)
     except (TypeError, ValueError, ArithmeticError) as error:
         message = f"a value is none to compute with: {error}"
         report.unknown("recipe-plan-model", loaded.name, message, "reprise recipe check names it")

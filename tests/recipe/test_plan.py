@@ -13,7 +13,7 @@ from reprise.errors import OperatorError
 from reprise.recipe.activations import attention_splits
 from reprise.recipe.card import card_of
 from reprise.recipe.host import machine_memory
-from reprise.recipe.load import load
+from reprise.recipe.load import Inputs, load
 from reprise.recipe.memory import (
     GIB,
     checkpoint_bytes,
@@ -189,8 +189,6 @@ def test_disk_and_time(root: Path) -> None:
 
 def test_fsdp_terms(root: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(TINY["hy_v3"]))
-    from reprise.recipe.load import Inputs
-
     loaded = load(root, "rehearsal", [], Inputs(model_config=tmp_path))
     data = plan(loaded, gpu_memory=8).data
     counts = model_from_file(tmp_path).parameters()
@@ -223,6 +221,25 @@ def test_a_containers_limit_is_its_memory(
     if text is not None:
         (tmp_path / "limit").write_text(text)
     assert machine_memory((tmp_path / "limit",)) == (gib or machine_memory(()))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, "model_type is ''"),
+        ({"model_type": "mamba"}, "model_type is 'mamba'"),
+        ({"hidden_size": -3, "vocab_size": "x"}, "no number from 1 for hidden_size, vocab_size"),
+    ],
+)
+def test_what_a_models_config_lacks_is_named(
+    root: Path, tmp_path: Path, config: dict[str, Any], said: str
+) -> None:
+    whole = TINY["hy_v3"] if "hidden_size" in config else {}
+    (tmp_path / "config.json").write_text(json.dumps(whole | config))
+    report = plan(load(root, "hy3", [], Inputs(model_config=tmp_path)))
+    (told,) = [f for f in report.findings if f.rule == "recipe-plan-model"]
+    assert f"{tmp_path / 'config.json'}: {said}" in told.message
+    assert report.exit_code == 2
 
 
 def test_a_model_that_cannot_be_read(tmp_path: Path) -> None:
