@@ -1,5 +1,6 @@
 """The Jobs API behind a bad network: what is not known is not taken for an answer."""
 
+import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -26,7 +27,9 @@ pytestmark = pytest.mark.rehearsal
 @pytest.fixture(scope="module")
 def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRay]:
     log = tmp_path_factory.mktemp("ray") / "ray.log"
-    started = start_local_ray(find_project().rehearsal_python, "behind", 1, new_temp_dir(), log)
+    # Its processes are ended by this name, which no other test run on this machine may have.
+    name = f"behind-{secrets.token_hex(4)}"
+    started = start_local_ray(find_project().rehearsal_python, name, 1, new_temp_dir(), log)
     yield started
     assert started.stop() == []
 

@@ -1,6 +1,7 @@
 """A whole session with a small job: its folder, its end, and what other shells see and do."""
 
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -36,7 +37,9 @@ TRAINER = Path(__file__).resolve().parents[1] / "run" / "small_trainer.py"
 @pytest.fixture(scope="module")
 def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRay]:
     log = tmp_path_factory.mktemp("ray") / "ray.log"
-    started = start_local_ray(PROJECT.rehearsal_python, "session", 1, new_temp_dir(), log)
+    # Its processes are ended by this name, which no other test run on this machine may have.
+    name = f"session-{secrets.token_hex(4)}"
+    started = start_local_ray(PROJECT.rehearsal_python, name, 1, new_temp_dir(), log)
     yield started
     assert started.stop() == []
 
