@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, AnyStr
@@ -20,6 +21,11 @@ def started(command: Sequence[object], **options: Any) -> Iterator[subprocess.Po
     finally:
         process.kill()
         process.communicate(timeout=60)
+
+
+def unique(name: str) -> str:
+    """A name that no other test run on this machine has: processes are ended by such names."""
+    return f"{name}-{secrets.token_hex(4)}"
 
 
 def command_lines(processes: Iterable[psutil.Process]) -> str:

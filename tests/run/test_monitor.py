@@ -111,7 +111,7 @@ def test_the_start_of_a_later_attempt_is_no_silence(folder: RunFolder) -> None:
     assert [f.rule for f in late.standing] == ["run-alarm-silence"]
     assert "could not be asked" in late.standing[0].message
     write(folder, 2, 3)
-    assert [f.rule for f in Monitor(folder).look(now=time.time() + 59).standing] == []
+    assert [f.rule for f in Monitor(folder).look(now=time.time() + 40).standing] == []
     assert [f.rule for f in Monitor(folder).look(now=time.time() + 62).standing] == [
         "run-alarm-silence"
     ]

@@ -5,6 +5,7 @@ import sys
 import psutil
 
 from reprise.run.processes import MARK, alive, marked, stop_all
+from tests.saying import unique
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 # Ignores the polite signal, and has a child of its own that outlives it.
@@ -18,19 +19,20 @@ STUBBORN = (
 
 
 def test_only_processes_that_carry_the_mark_are_stopped() -> None:
+    run = unique("run")
     mine = subprocess.Popen(
         [sys.executable, "-c", STUBBORN],
-        env={**os.environ, MARK: "run-a"},
+        env={**os.environ, MARK: run},
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    other = subprocess.Popen(SLEEPER, env={**os.environ, MARK: "run-ab"})
+    other = subprocess.Popen(SLEEPER, env={**os.environ, MARK: f"{run}b"})
     try:
         assert mine.stdout is not None and mine.stdout.readline() == b"up\n"
-        assert len(marked("run-a")) == 2
-        assert stop_all("run-a", grace=1.0) == []
+        assert len(marked(run)) == 2
+        assert stop_all(run) == []
         assert not psutil.pid_exists(mine.pid)
-        assert marked("run-a") == []
+        assert marked(run) == []
         assert other.poll() is None
     finally:
         other.kill()
@@ -55,16 +57,17 @@ TITLED = (
 
 
 def test_descendants_without_the_mark_are_found_and_stopped() -> None:
+    run = unique("titled")
     parent = subprocess.Popen(
         [sys.executable, "-c", TITLED],
-        env={**os.environ, MARK: "run-titled"},
+        env={**os.environ, MARK: run},
         stdout=subprocess.PIPE,
     )
     try:
         assert parent.stdout is not None and parent.stdout.readline() == b"up\n"
-        found = marked("run-titled")
+        found = marked(run)
         assert len(found) == 2
-        assert stop_all("run-titled", grace=2.0, first=[psutil.Process(parent.pid)]) == []
+        assert stop_all(run, first=[psutil.Process(parent.pid)]) == []
         # An orphan may wait for its new parent to take note of its end.
         assert not any(alive(process.pid, process.create_time()) for process in found)
     finally:

@@ -38,7 +38,7 @@ def ray(folder: RunFolder) -> Iterator[LocalRay]:
 
 
 def run(
-    folder: RunFolder, ray: LocalRay, number: int, command: str, stall: float = 60
+    folder: RunFolder, ray: LocalRay, number: int, command: str, stall: float = 300
 ) -> tuple[Attempt, list[StepLine], list[str]]:
     package = folder.path / "package"
     package.mkdir(exist_ok=True)

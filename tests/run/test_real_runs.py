@@ -25,6 +25,7 @@ from reprise.run.monitor import Monitor
 from reprise.run.nodes import list_nodes
 from reprise.run.pending import pending
 from reprise.run.view import Limits, View, attend, watch
+from tests.saying import unique, until_said
 
 pytestmark = pytest.mark.rehearsal
 
@@ -37,7 +38,7 @@ CONSOLE = "(TaskRunner pid=7) step:%d - critic/rewards/mean:np.float64(0.5) - ti
 @pytest.fixture(scope="module")
 def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRay]:
     log = tmp_path_factory.mktemp("ray") / "ray.log"
-    started = start_local_ray(PYTHON, "looked-at", 1, new_temp_dir(), log)
+    started = start_local_ray(PYTHON, unique("looked-at"), 1, new_temp_dir(), log)
     yield started
     assert started.stop() == []
 
@@ -199,10 +200,7 @@ def test_ctrl_c_leaves_the_job_and_the_log_can_be_followed(begin: Callable[..., 
     folder = begin(loop)
     until(lambda: state(folder) == "RUNNING")
     following = reprise(folder, "logs", "--follow", folder.name)
-    assert following.stdout is not None
-    lines: list[str] = []
-    while sum(line.startswith("line ") for line in lines) < 5:
-        lines.append(following.stdout.readline())
+    until_said(following.stdout, "line ", 5)
     watching = reprise(folder, "status", "--watch", folder.name)
     assert watching.stderr is not None
     assert "step 0/9" in watching.stderr.readline()
@@ -255,7 +253,7 @@ def test_a_node_that_dies_is_told(ray: LocalRay) -> None:
     variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(ray.token_file)}
     second = subprocess.Popen(
         [str(PYTHON.parent / "ray"), "start", "--address", head, "--block", "--num-gpus", "2"],
-        env={**os.environ, **variables, "REPRISE_RUN_ID": "looked-at"},
+        env={**os.environ, **variables, "REPRISE_RUN_ID": ray.run_id},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -280,7 +278,7 @@ def test_a_head_that_vanishes_while_it_is_watched_and_another_that_takes_over(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    own = start_local_ray(PYTHON, "vanishes", 1, new_temp_dir(), tmp_path / "own.log")
+    own = start_local_ray(PYTHON, unique("vanishes"), 1, new_temp_dir(), tmp_path / "own.log")
     try:
         folder = begin("sleep 300")
         folder.update(address=own.address, token_file=str(own.token_file))

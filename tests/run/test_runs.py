@@ -1,5 +1,6 @@
 """`reprise runs`, `status`, `logs` and `stop` on run folders that no cluster answers for."""
 
+import importlib
 import os
 import socket
 import subprocess
@@ -233,7 +234,8 @@ def test_a_run_whose_job_is_not_submitted_yet_is_ended_by_its_command(
 
 
 def test_a_watch_without_the_cluster_ends_with_the_supervisor(tmp_path: Path, call: Call) -> None:
-    supervisor = subprocess.Popen(["sleep", "60"])
+    importlib.import_module("ray.job_submission")  # takes seconds when it is first asked for
+    supervisor = subprocess.Popen(["sleep", "300"])
     created = psutil.Process(supervisor.pid).create_time()
     watcher = {"pid": supervisor.pid, "created": created, "host": socket.gethostname()}
     address = f"http://127.0.0.1:{free_port()}"

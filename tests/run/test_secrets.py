@@ -14,7 +14,7 @@ from reprise.project import find_project
 from reprise.run.jobs import ENDED, Jobs
 from reprise.run.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.run.processes import marked
-from tests.saying import command_lines
+from tests.saying import command_lines, unique
 
 pytestmark = pytest.mark.rehearsal
 
@@ -46,7 +46,7 @@ PLACES = (
 def ray(tmp_path: Path) -> Iterator[LocalRay]:
     python = find_project().rehearsal_python
     log = tmp_path / "ray.log"
-    started = start_local_ray(python, tmp_path.name, 1, new_temp_dir(), log)
+    started = start_local_ray(python, unique("secret"), 1, new_temp_dir(), log)
     yield started
     assert started.stop() == []
 
@@ -68,7 +68,7 @@ def test_a_secret_is_in_the_workers_and_nowhere_else(tmp_path: Path, ray: LocalR
     python = find_project().rehearsal_python
     command = f"exec {python} -m reprise.run.inside tracked_trainer"
     jobs.submit("tracked", command, environment, {})
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     shown = ""
     while (state := jobs.state("tracked")[0]) not in ENDED:
         assert time.monotonic() < deadline, jobs.log("tracked")

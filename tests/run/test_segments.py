@@ -9,6 +9,7 @@ import pytest
 
 from reprise.run.processes import MARK, stop_all
 from reprise.run.segments import Segments, remove_segments
+from tests.saying import unique
 
 # Makes a segment, says its name, and is killed before it can remove it.
 MAKER = """
@@ -33,12 +34,12 @@ def _start(mark: str) -> tuple[subprocess.Popen[str], Path]:
 
 
 def test_what_a_killed_run_left_in_shared_memory_is_removed_and_no_other(tmp_path: Path) -> None:
-    record = tmp_path / "segments"
-    watch = Segments("run-shm", record)
-    ours, our_file = _start("run-shm")
-    other, other_file = _start("run-other")
+    record, run = tmp_path / "segments", unique("shm")
+    watch = Segments(run, record)
+    ours, our_file = _start(run)
+    other, other_file = _start(unique("other"))
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while not record.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         assert record.read_text().split() == [our_file.name]
@@ -46,7 +47,7 @@ def test_what_a_killed_run_left_in_shared_memory_is_removed_and_no_other(tmp_pat
         ours.wait()
         assert our_file.exists()
         watch.close()
-        assert stop_all("run-shm") == []
+        assert stop_all(run) == []
         assert remove_segments(record) == [our_file.name]
         assert not our_file.exists()
         assert other_file.exists()

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from reprise.run.retry import Policy
 from reprise.run.stopping import stop_run
 from reprise.run.supervise import OUT_OF_SIGHT, Supervised, supervise
 from reprise.triage.first_error import first_error
+from tests.saying import unique
 
 pytestmark = pytest.mark.rehearsal
 
@@ -38,7 +39,7 @@ TOTAL = 6
 def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRay]:
     path = tmp_path_factory.mktemp("ray")
     python = find_project().rehearsal_python
-    started = start_local_ray(python, path.name, 1, new_temp_dir(), path / "ray.log")
+    started = start_local_ray(python, unique("attempts"), 1, new_temp_dir(), path / "ray.log")
     yield started
     assert started.stop() == []
 
@@ -50,7 +51,8 @@ class SmallHands:
     folder: RunFolder
     ray: LocalRay
     variables: dict[str, str]
-    stall: float = 60.0
+    # Of the first attempt; a later one may take its time to begin.
+    stall: float = 300.0
     alone: bool = True
     recipe: str = ""
     said: list[str] = field(default_factory=list)
@@ -75,7 +77,8 @@ class SmallHands:
         jobs.submit(f"{self.folder.name}-{number}", command, {"env_vars": variables}, {})
 
     def watch(self, jobs: Jobs, number: int) -> Attempt:
-        follower = Follower(lambda _: None, lambda _: None, self.stall, 5.0, 0.3)
+        stall = self.stall if number == 1 else 300.0
+        follower = Follower(lambda _: None, lambda _: None, stall, 5.0, 0.3)
         return follow(self.folder, number, jobs, follower)
 
     def cause(self, number: int) -> str:
@@ -242,17 +245,31 @@ def test_a_command_that_is_gone_before_it_submitted(tmp_path: Path, ray: LocalRa
     assert_whole(run)
 
 
+@dataclass
+class MeanwhileHands(SmallHands):
+    """Something happens once, while the first attempt's job is watched."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def watch(self, jobs: Jobs, number: int) -> Attempt:
+        if number > 1 or self.meanwhile is None:
+            return super().watch(jobs, number)
+        timer = threading.Timer(2, self.meanwhile)
+        timer.start()
+        attempt = super().watch(jobs, number)
+        timer.join()
+        return attempt
+
+
 def test_a_head_that_vanishes_leaves_the_run_open(tmp_path: Path) -> None:
     """On a cluster the job may go on out of sight: no second one is begun beside it."""
     run = new_run(tmp_path)
     python = find_project().rehearsal_python
     log = tmp_path / "ray.log"
     vanishing = start_local_ray(python, run.name, 1, new_temp_dir(), log)
-    hands = SmallHands(run, vanishing, {"SECONDS_A_STEP": "30"}, alone=False)
-    timer = threading.Timer(8, vanishing.stop)
-    timer.start()
+    slow = {"SECONDS_A_STEP": "30"}
+    hands = MeanwhileHands(run, vanishing, slow, alone=False, meanwhile=vanishing.stop)
     ended = go(run, hands)
-    timer.join()
     assert ended.why == OUT_OF_SIGHT and not ended.finished
     assert [item["ended"] for item in run.attempts()] == [None]
     with pytest.raises(CannotTell):
@@ -270,16 +287,13 @@ def test_a_head_that_vanishes_leaves_the_run_open(tmp_path: Path) -> None:
 
 def test_a_job_that_is_stopped_is_not_taken_up(tmp_path: Path, ray: LocalRay) -> None:
     run = new_run(tmp_path)
-    hands = SmallHands(run, ray, {"SECONDS_A_STEP": "2"})
 
     def stop() -> None:
         run.update(stop=1.0)
         open_jobs(run).stop(f"{run.name}-1")
 
-    timer = threading.Timer(6, stop)
-    timer.start()
+    hands = MeanwhileHands(run, ray, {"SECONDS_A_STEP": "30"}, meanwhile=stop)
     ended = go(run, hands)
-    timer.join()
     assert not ended.finished and "on request" in ended.why
     assert run.read()["state"] == "stopped"
     assert len(run.attempts()) == 1
