@@ -71,6 +71,7 @@ def preflight(project: Project, task: Task, where: Where, package: Package) -> R
     elsewhere = named is not None and where.kind != "private"
     check_disk(report, project.runs, task, elsewhere)
     _checkpoints(report, task)
+    _far_checkpoints(report, where)
     _begins_from(report, task)
     _twice(report, project, task, where)
     return report
@@ -222,6 +223,17 @@ def _checkpoints(report: Report, task: Task) -> None:
             "-- trainer.save_freq=10",
         )
     report.settle(rule)
+
+
+def _far_checkpoints(report: Report, where: Where) -> None:
+    named = where.site.paths.checkpoints
+    if named is not None and where.kind != "private" and not Path(named).is_dir():
+        report.note(
+            "train-checkpoints",
+            named,
+            "is not seen from here: whether a checkpoint is whole cannot be looked at, and a later "
+            "attempt begins at the newest that was due and has its metrics",
+        )
 
 
 def _begins_from(report: Report, task: Task) -> None:

@@ -94,6 +94,9 @@ def resume_point(folder: RunFolder, facts: Mapping[str, Any]) -> Resume:
         return _unseen(facts, before, recorded)
     checkpoints = Path(str(facts["checkpoints"]))
     found = newest_complete(checkpoints, facts.get("world_size"), at_most=recorded)
+    if found.step is None and not found.skipped and _due(facts, recorded) > before:
+        # The metrics prove that a step was saved, and there is none: the folder is another one.
+        return _unseen(facts, before, recorded)
     notes = [f"{path.name} is passed over: {why}" for path, why in found.skipped]
     if found.step is None and before:
         # Where the first attempt began, as the recipe itself says.
@@ -113,21 +116,26 @@ def _from_path(path: str) -> tuple[str, ...]:
     )
 
 
+def _due(facts: Mapping[str, Any], recorded: int) -> int:
+    """The last step up to `recorded` that was due to be saved; 0 without one."""
+    freq = int(facts.get("save_freq") or 0)
+    return recorded // freq * freq if freq > 0 else 0
+
+
 def _unseen(facts: Mapping[str, Any], before: int, recorded: int) -> Resume:
-    """Where to go on when the storage is not seen from here.
+    """Where to go on when the checkpoints are not seen from here.
 
     A step whose metrics came was saved whole before them, unless verl saves beside the training
     (async_save), and is there still, unless only the newest is kept. Then the choice is verl's.
     """
-    freq = int(facts.get("save_freq") or 0)
-    step = recorded // freq * freq if freq > 0 else 0
+    step = _due(facts, recorded)
     if step <= before and before:
         return Resume(before, None, recorded)  # Nothing was saved since: as the recipe says.
     if step and not facts.get("async_save") and facts.get("keeps") != 1:
         path = f"{str(facts['checkpoints']).rstrip('/')}/global_step_{step}"
-        note = f"the storage is not seen from here: {path} was saved before its metrics came"
+        note = f"the checkpoints are not seen from here: {path} was saved before its metrics came"
         return Resume(step, path, recorded, (note,), _from_path(path))
-    note = "the storage is not seen from here: verl takes the checkpoint that its tracker names"
+    note = "the checkpoints are not seen from here: verl takes the one that its tracker names"
     return Resume(None, None, recorded, (note,), ("trainer.resume_mode=auto",))
 
 

@@ -29,7 +29,7 @@ def test_a_run_that_begins_from_another_runs_checkpoint_is_not_begun_anew(tmp_pa
     old = saved_step(tmp_path / "old", 40, ranks=1)
     given = {"resume_mode": "resume_path", "resume_from_path": str(old)}
     run = run_with(tmp_path, range(41, 46), ())
-    run.update(begins_after=begins_after(given, run.path / "checkpoints"), save_freq=4)
+    run.update(begins_after=begins_after(given, run.path / "checkpoints"), save_freq=20)
     point = resume_point(run, run.read())
     # As the recipe says, which names the checkpoint.
     assert (point.step, point.recorded, point.overrides) == (40, 45, ())
@@ -94,6 +94,20 @@ def test_what_is_in_the_way_is_moved_and_kept(tmp_path: Path) -> None:
         "global_step_4",
     ]
     assert set_aside(run, checkpoints, 4, attempt=3) == []
+
+
+def test_a_folder_of_checkpoints_that_only_the_nodes_see(tmp_path: Path) -> None:
+    """The run folder is shared, paths.checkpoints of the site is not: nothing begins anew."""
+    run = run_with(tmp_path, range(1, 8), ())
+    for folder in ("/nodes/only/m", str(tmp_path / "empty")):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        run.update(checkpoints=folder, save_freq=2)
+        point = resume_point(run, run.read())
+        assert (point.step, point.path) == (6, f"{folder}/global_step_6")
+        assert "not seen from here" in point.notes[0]
+    # Before the first is due there is none to be seen.
+    run.update(save_freq=10)
+    assert resume_point(run, run.read()).overrides == ("trainer.resume_mode=disable",)
 
 
 def test_storage_that_is_not_seen(tmp_path: Path) -> None:
