@@ -10,7 +10,7 @@ from typing import Any
 from reprise.errors import OperatorError
 from reprise.files import sha256_file
 from reprise.findings import Report
-from reprise.lock.archive import hashed, plan, read_part, write_part
+from reprise.lock.archive import hashed, plan, read_manifest, read_part, write_part
 from reprise.lock.bare import adding, collect_bare, has_commits
 from reprise.lock.bundle_wheels import (
     OnStep,
@@ -62,6 +62,7 @@ def create(
         operators = [n for n, e in lock.environment.items() if "operator" in e.machines]
         chosen += [f"environment.{name}" for name in operators]
     chosen = list(dict.fromkeys(chosen))
+    _may_be_written(target, part_size)
     work = target.with_name(f"{target.name}.work")
     work.mkdir(parents=True, exist_ok=True)
     staging = Staging(lock_path.parent, work, lock, on_step)
@@ -85,6 +86,25 @@ def create(
     report.passed("bundle")
     report.data = {"entries": entries, "left_out": left_out, **written}
     return report
+
+
+def _may_be_written(target: Path, part_size: int | None) -> None:
+    """Raise OperatorError, before anything is fetched, where the bundle could not be written."""
+    plan([], part_size)
+    if target.is_dir():
+        message = "expected a file to write, found a folder"
+        raise OperatorError("bundle-exists", str(target), message, f"name a file: {target}/NAME")
+    if target.exists():
+        try:
+            read_manifest(target)
+        except OperatorError as error:
+            raise _no_bundle(target, error) from error
+
+
+def _no_bundle(file: Path, error: OperatorError) -> OperatorError:
+    message = f"exists and is no sound part of a bundle ({error.message})"
+    fix = f"move {file} away, or write the bundle under another name"
+    return OperatorError("bundle-exists", str(file), message, fix)
 
 
 def _collect(
@@ -215,12 +235,11 @@ def _is_there(file: Path, manifest: Manifest) -> bool:
     """Whether `file` is this very part, whole. A file that is no bundle is not overwritten."""
     if not file.exists():
         return False
-    fix = f"move {file} away, or write the bundle under another name"
     try:
         same = read_part(file) == manifest
     except OperatorError as error:
-        message = f"exists and is no sound part of a bundle ({error.message})"
-        raise OperatorError("bundle-exists", str(file), message, fix) from error
+        raise _no_bundle(file, error) from error
     if not same:
+        fix = f"move {file} away, or write the bundle under another name"
         raise OperatorError("bundle-exists", str(file), "exists and is of another bundle", fix)
     return True

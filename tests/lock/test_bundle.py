@@ -377,6 +377,28 @@ def test_a_manifest_of_something_else(tmp_path: Path) -> None:
     assert FORMAT == "reprise-bundle-1"
 
 
+@pytest.mark.parametrize(
+    ("name", "part_size", "rule"),
+    [
+        ("folder", None, "bundle-exists"),
+        ("other", None, "bundle-exists"),
+        ("new", 0, "part-size"),
+        ("new", 100, "part-size"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_fetched(
+    tmp_path: Path, name: str, part_size: int | None, rule: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "other").write_text("something of the user's")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OperatorError) as caught:
+        create(ROOT / "versions.lock", tmp_path / name, [], "operator", part_size)
+    assert caught.value.rule == rule
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "other").read_text() == "something of the user's"
+
+
 def test_parts_too_small_for_their_list_are_refused() -> None:
     with pytest.raises(OperatorError, match="leave no room"):
         plan([(f"file{number}", 10) for number in range(1000)], 100_000)
