@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
+_ASIDE = "aside"
 _STEP = re.compile(r"global_step_(\d+)$")
 
 
@@ -94,7 +95,8 @@ def resume_point(folder: RunFolder, facts: Mapping[str, Any]) -> Resume:
         return _unseen(facts, before, recorded)
     checkpoints = Path(str(facts["checkpoints"]))
     found = newest_complete(checkpoints, facts.get("world_size"), at_most=recorded)
-    if found.step is None and not found.skipped and _due(facts, recorded) > before:
+    none = not found.skipped and not (checkpoints / _ASIDE).exists()
+    if found.step is None and none and _due(facts, recorded) > before:
         # The metrics prove that a step was saved, and there is none: the folder is another one.
         return _unseen(facts, before, recorded)
     notes = [f"{path.name} is passed over: {why}" for path, why in found.skipped]
@@ -152,7 +154,7 @@ def set_aside(folder: RunFolder, checkpoints: Path, after: int | None, attempt: 
         match = _STEP.fullmatch(path.name)
         if match is None or int(match[1]) <= (after or 0):
             continue
-        target = checkpoints / "aside" / f"attempt-{attempt}" / path.name
+        target = checkpoints / _ASIDE / f"attempt-{attempt}" / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         path.rename(target)
         folder.event("set aside", path=str(path), to=str(target))

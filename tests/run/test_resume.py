@@ -105,6 +105,9 @@ def test_a_folder_of_checkpoints_that_only_the_nodes_see(tmp_path: Path) -> None
         point = resume_point(run, run.read())
         assert (point.step, point.path) == (6, f"{folder}/global_step_6")
         assert "not seen from here" in point.notes[0]
+    # What was there and is no more, an attempt has moved aside.
+    (tmp_path / "empty" / "aside").mkdir()
+    assert resume_point(run, run.read()).step is None
     # Before the first is due there is none to be seen.
     run.update(save_freq=10)
     assert resume_point(run, run.read()).overrides == ("trainer.resume_mode=disable",)
