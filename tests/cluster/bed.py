@@ -79,7 +79,7 @@ class BedHost:
         inside = ("nsenter", "-t", str(self.pid()), "-n", "-m", "-p", "-u", "--", *words)
         return subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
-    def wait_for_listener(self, port: int, seconds: float = 30) -> None:
+    def wait_for_listener(self, port: int, seconds: float = 90) -> None:
         """Wait until something on the host listens on `port`."""
         deadline = time.monotonic() + seconds
         while not self.run("ss", "-Hltn", f"sport = :{port}").strip():
@@ -256,7 +256,7 @@ class Bed:
         )
 
 
-def wait_for_port(address: str, port: int, seconds: float = 20) -> None:
+def wait_for_port(address: str, port: int, seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(OSError), socket.create_connection((address, port), 1):

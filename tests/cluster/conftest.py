@@ -54,7 +54,7 @@ class Operator:
         site = self.bed.folder / "site.toml"
         site.write_text(
             f'profile = "{self.profile}"\n[ssh]\nconfig = "{self.bed.config}"\n'
-            f'connect_timeout = 4\n[paths]\npython = "{RAY_PYTHON}"\n{self.extra}'
+            f'connect_timeout = 8\n[paths]\npython = "{RAY_PYTHON}"\n{self.extra}'
         )
         return {**os.environ, "SITE": str(site), "XDG_STATE_HOME": str(self.state)}
 

@@ -37,7 +37,7 @@ def leftovers(host: BedHost) -> list[str]:
 
 
 def assert_nothing_left(bed: Bed, operator: Operator) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while (left := {h.name: leftovers(h) for h in bed.hosts if leftovers(h)}) and (
         time.monotonic() < deadline
     ):
@@ -51,7 +51,9 @@ def run_job(done: Done, entrypoint: str) -> tuple[str, str]:
     cluster = done.json["cluster"]
     jobs = Jobs(cluster["address"], Path(cluster["token_file"]).read_text())
     jobs.submit("on-all-nodes", entrypoint, {}, {})
+    deadline = time.monotonic() + 400
     while (state := jobs.state("on-all-nodes")[0]) not in ENDED:
+        assert time.monotonic() < deadline, (state, jobs.log("on-all-nodes"))
         time.sleep(0.5)
     return state, jobs._client.get_job_logs("on-all-nodes")
 

@@ -38,8 +38,11 @@ def of_other(host: BedHost) -> list[str]:
 
 
 def end_other(host: BedHost) -> None:
+    deadline = time.monotonic() + 90
     while lines := of_other(host):
+        assert time.monotonic() < deadline, lines
         host.run("kill", "-9", *(line.split()[0] for line in lines), check=False)
+        time.sleep(0.1)
 
 
 def start_other(host: BedHost) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from front.mini import Mini, make_mini, write_wheel
+from tests.saying import until_said
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,7 @@ def test_an_interrupted_set_up_is_repaired(tmp_path: Path, sent: signal.Signals)
         start_new_session=True,
     )
     assert process.stderr is not None
-    process.stderr.readline()  # the first step has begun
+    until_said(process.stderr, "environment on Python")  # the first step has begun
     marker = str(mini.root)
     if sent is signal.SIGKILL:
         os.killpg(process.pid, sent)
@@ -119,7 +120,8 @@ def test_an_interrupted_set_up_is_repaired(tmp_path: Path, sent: signal.Signals)
 
 def _wait_until_gone(marker: str) -> None:
     """The processes below it were ended too (they need a moment)."""
-    for _ in range(100):
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
         left = [
             line
             for line in subprocess.check_output(["ps", "-eo", "args"], text=True).splitlines()

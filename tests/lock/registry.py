@@ -99,10 +99,13 @@ def registry(folder: Path, auth: str = "") -> Iterator[Registry]:
     command = ["docker-registry", "serve", str(config)]
     process = subprocess.Popen(command, stdout=log, stderr=log, env=path)
     try:
-        for _ in range(200):
+        deadline = time.monotonic() + 60
+        while True:
             with contextlib.suppress(httpx.HTTPError):
                 httpx.get(f"http://127.0.0.1:{port}/v2/", trust_env=False)
                 break
+            said = (folder / "log").read_text
+            assert process.poll() is None and time.monotonic() < deadline, said()
             time.sleep(0.05)
         yield Registry(f"127.0.0.1:{port}", folder / "data")
     finally:

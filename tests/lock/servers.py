@@ -99,7 +99,8 @@ def git_daemon(base: Path, address: str = "127.0.0.1") -> Iterator[str]:
 
 
 def _wait_for(port: int, address: str) -> None:
-    for _ in range(200):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection((address, port), 1):
             return
         time.sleep(0.02)

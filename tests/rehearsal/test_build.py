@@ -116,7 +116,7 @@ def test_ctrl_c_ends_the_builder_too(tmp_path, train):
     with pytest.raises(KeyboardInterrupt):
         ensure_model(tmp_path / "cache", PYTHON, train, VERSIONS, on_line, settings)
     assert builder
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 90
     while any(Path(f"/proc/{pid}").exists() for pid in builder) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{pid}").exists() for pid in builder)

@@ -13,7 +13,7 @@ import pytest
 from reprise.pipeline_rehearsal import MODEL, Rehearsal, RehearsalOptions
 from reprise.project import find_project
 from reprise.run.folder import RunFolder, recent_runs
-from reprise.run.processes import marked, stop_all
+from reprise.run.processes import alive, marked, stop_all
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.full]
 
@@ -25,6 +25,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("RUNS_DIR", str(tmp_path))
     yield tmp_path
     for run in recent_runs(tmp_path, MODEL):
+        owner = run.read().get("process") or {}
+        if owner and alive(int(owner["pid"]), float(owner["created"])):
+            os.kill(int(owner["pid"]), signal.SIGKILL)
         stop_all(run.name)
 
 
@@ -33,7 +36,7 @@ def started(runs: Path) -> tuple[subprocess.Popen[str], RunFolder]:
     process = subprocess.Popen(
         COMMAND, env={**os.environ, "RUNS_DIR": str(runs)}, stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         found = recent_runs(runs, MODEL)
         if found and any(event["event"] == "submitted" for event in found[0].events()):
@@ -47,7 +50,7 @@ def started(runs: Path) -> tuple[subprocess.Popen[str], RunFolder]:
 def test_a_polite_end_stops_everything(runs: Path, number: signal.Signals) -> None:
     process, run = started(runs)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=180)
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert marked(run.name) == []

@@ -19,7 +19,7 @@ import psutil
 from reprise.metrics import read_run
 from reprise.run.attempt import read_steps
 from reprise.run.folder import RunFolder, recent_runs
-from reprise.run.processes import marked
+from reprise.run.processes import alive, marked
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "rehearsal"
@@ -153,5 +153,9 @@ def stop_everything(runs: Path) -> None:
     from reprise.run.local_ray import remove_leftovers
 
     for run in recent_runs(runs, MODEL):
+        watcher = run.read().get("watcher") or {}
+        if watcher and alive(int(watcher["pid"]), float(watcher["created"])):
+            # It would begin another attempt.
+            os.kill(int(watcher["pid"]), signal.SIGKILL)
         ray = run.read().get("ray") or {}
         remove_leftovers(run.name, Path(ray.get("temp_dir", "/nonexistent")))
