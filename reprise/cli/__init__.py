@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import io
@@ -76,18 +77,25 @@ def main() -> None:
 
 
 def _run(groups: tuple[str, ...]) -> None:
-    app = _build(groups)
-    from reprise.cli.usage import asks_json, usage_report
-
-    arguments = sys.argv[1:]
-    if not asks_json(arguments):
-        app()
-        return
     import typer
 
     from reprise.cli.render import finish
+    from reprise.cli.usage import asks_json, bad_endpoint, usage_report
 
+    arguments = sys.argv[1:]
+    as_json = asks_json(arguments)
     try:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                app = _build(groups)
+        except ValueError:
+            # huggingface_hub reads it when it is imported, and prints what is wrong, not where.
+            if (report := bad_endpoint()) is None:
+                raise
+            finish(report, as_json)
+        if not as_json:
+            app()
+            return
         try:
             sys.exit(app(standalone_mode=False))
         except typer.TyperException as error:

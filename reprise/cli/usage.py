@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from reprise.findings import Report
 
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["asks_json", "usage_report"]
+__all__ = ["asks_json", "bad_endpoint", "usage_report"]
 
 
 def asks_json(arguments: Sequence[str]) -> bool:
@@ -31,6 +33,18 @@ def usage_report(app: typer.Typer, arguments: Sequence[str], error: typer.TyperE
     lists = "lists the commands" if is_group else "says what it takes"
     report.unknown("usage", asked, message, f"{asked} --help {lists}")
     return report
+
+
+def bad_endpoint() -> Report | None:
+    """The report of a HF_ENDPOINT that is no URL; None when it may be one."""
+    try:
+        _ = urlsplit(os.environ.get("HF_ENDPOINT", "")).port
+    except ValueError as error:
+        report = Report("reprise")
+        message = f"is no URL: {error}"
+        report.failed("environment", "HF_ENDPOINT", message, "correct it, or leave it unset")
+        return report
+    return None
 
 
 def _typed(app: typer.Typer, arguments: Sequence[str]) -> tuple[list[str], bool]:

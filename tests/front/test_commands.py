@@ -202,3 +202,12 @@ def test_a_command_typed_wrongly_is_told_in_words_where_no_json_was_asked_for() 
     done = typed("recipe", "show", "--nope", "--", "--json")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"No such option: --nope" in done.stderr
+
+
+@pytest.mark.parametrize("endpoint", ["http://[", "http://a:b"])
+def test_an_endpoint_that_is_no_url_is_told(endpoint: str) -> None:
+    done = typed("data", "fetch", "--json", HF_ENDPOINT=endpoint)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert json.loads(done.stdout)["findings"][0]["where"] == "HF_ENDPOINT"
+    assert b"error HF_ENDPOINT: is no URL: " in typed("data", "fetch", HF_ENDPOINT=endpoint).stdout
+    assert typed("recipe", "list", HF_ENDPOINT=endpoint).returncode == 0
