@@ -74,7 +74,8 @@ def list_runs(project: Project, model: str | None, most: int) -> Report:
     else:
         report.passed("run-list")
     if not rows:
-        report.note("run-list", str(project.runs), _none(project.runs, model), "make reproduce")
+        fix = "make reproduce" if model in (None, "rehearsal") else "reprise runs lists all"
+        report.note("run-list", str(project.runs), _none(project.runs, model), fix)
     report.data |= {"folder": str(project.runs), "runs": rows, "known": len(listing.runs)}
     return report
 
