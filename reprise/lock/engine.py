@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -18,6 +19,7 @@ __all__ = ["ENGINES", "HeldImage", "ask", "find_engine", "held_with_label", "ins
 ENGINES = ("docker", "podman", "nerdctl")
 # A daemon that hangs takes the question and never answers.
 _SECONDS = 60.0
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _ABSENT = ("no such image", "image not known", "not found", "no such object")
 
 
@@ -25,7 +27,8 @@ _ABSENT = ("no such image", "image not known", "not found", "no such object")
 class HeldImage:
     """An image that the engine holds: its id, the digests it was pulled by, and its platform.
 
-    `tags` are the names that it has here, `bytes` its size unpacked.
+    `tags` are the names that it has here, `bytes` its size unpacked, `tagged` when it last got a
+    name here (where the engine knows: docker).
     """
 
     id: str
@@ -34,6 +37,7 @@ class HeldImage:
     tags: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
+    tagged: datetime = _NEVER
 
     @property
     def digests(self) -> tuple[str, ...]:
@@ -98,12 +102,22 @@ def _held(answer: Any) -> HeldImage | None:
         tuple(found.get("RepoTags") or ()),
         dict((found.get("Config") or {}).get("Labels") or {}),
         int(found.get("Size") or 0),
+        _when((found.get("Metadata") or {}).get("LastTagTime")),
     )
 
 
-def held_with_label(engine: str, *labels: str) -> list[HeldImage]:
-    """The tagged images that carry all `labels` (key or key=value), the newest first.
+def _when(text: Any) -> datetime:
+    try:
+        return datetime.fromisoformat(str(text)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return _NEVER
 
+
+def held_with_label(engine: str, *labels: str) -> list[HeldImage]:
+    """The tagged images that carry all `labels` (key or key=value), the last one built first.
+
+    Two builds that differ in settings alone (USER) were created at the same time, as their layers
+    say: then the order is that of the names they got.
     Raises CannotTell when the engine does not answer.
     """
     words = ["images", "--quiet", "--no-trunc", "--filter", "dangling=false"]
@@ -113,4 +127,5 @@ def held_with_label(engine: str, *labels: str) -> list[HeldImage]:
     if done.returncode != 0:
         raise _silent(engine, (done.stderr.strip().splitlines() or ["no message"])[-1])
     held = (inspect_image(identity, engine) for identity in dict.fromkeys(done.stdout.split()))
-    return [image for image in held if image is not None and image.tags]
+    tagged = [image for image in held if image is not None and image.tags]
+    return sorted(tagged, key=lambda image: image.tagged, reverse=True)

@@ -150,6 +150,9 @@ def test_another_user_is_an_option(stage: Stage, engine: Engine) -> None:
     image = json.loads(done.stdout)["image"]
     assert image != stage.image
     assert engine.inside(image, "id -un; test -w /home/reprise && echo home") == "reprise\nhome"
+    # Both were created at the same time, as far as the engine says.
+    newest = stage.project.reprise("image", "verify", "h20", "--json")
+    assert json.loads(newest.stdout)["image"] == image
 
 
 def test_what_the_lock_does_not_record_is_refused(stage: Stage) -> None:
@@ -215,9 +218,10 @@ def test_every_host_of_a_hostfile_is_asked(stage: Stage, engine: Engine, tmp_pat
 
 def test_carried_as_a_file(stage: Stage, engine: Engine, tmp_path: Path) -> None:
     file = tmp_path / "h20.tar"
-    done = stage.project.reprise("image", "save", str(file), "--name", "h20", "--json")
+    save = ("image", "save", str(file), "--image", stage.image)
+    done = stage.project.reprise(*save, "--json")
     assert done.returncode == 0, done.stdout
-    assert stage.project.reprise("image", "save", str(file), "--name", "h20").returncode == 1
+    assert stage.project.reprise(*save).returncode == 1
     identity = json.loads(done.stdout)["id"]
     engine.docker("image", "rm", stage.image)
     damaged = tmp_path / "bad.tar"
