@@ -33,7 +33,8 @@ def cards() -> list[str]:
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given:
         return given.split(",")
-    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    command = ["nvidia-smi", "-L"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     return [str(i) for i, line in enumerate(done.stdout.splitlines()) if line.startswith("GPU")]
 
 
@@ -127,7 +128,18 @@ class Board:
         process.wait()
 
     def run(self) -> int:
-        """Until nothing runs and nothing can start."""
+        """Until nothing runs and nothing can start; what runs is ended with this command."""
+        try:
+            self.until_done()
+        finally:
+            for process, *_ in self.running.values():
+                self.end(process)
+            self.running.clear()
+            self.save()
+        return 0 if all(row["state"] == "ok" for row in self.done.values()) else 1
+
+    def until_done(self) -> None:
+        """Start what may start, and take note of what has ended."""
         last = 0.0
         while True:
             self.reap()
@@ -136,10 +148,8 @@ class Board:
                 self.start(*found)
                 last = time.monotonic()
             elif not self.running and (self.ready() is None):
-                break
+                return
             time.sleep(0.5)
-        self.save()
-        return 0 if all(row["state"] == "ok" for row in self.done.values()) else 1
 
 
 def main(arguments: list[str]) -> int:
@@ -157,7 +167,12 @@ def main(arguments: list[str]) -> int:
     if not names:
         print("error: nvidia-smi shows no card", file=sys.stderr)
         return 2
-    return Board(jobs, out, names).run()
+    # A polite end is Ctrl-C: the commands have sessions of their own, which no signal reaches.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return Board(jobs, out, names).run()
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
+
+from tests.saying import started
 
 JOBS = Path(__file__).resolve().parents[2] / "scripts/gpu/jobs.py"
 
@@ -87,3 +92,22 @@ def test_a_second_call_takes_up_what_has_not_ended_well(tmp_path: Path) -> None:
     (tmp_path / "now").touch()
     assert run(tmp_path / "a", jobs)["flaky"]["state"] == "ok"
     assert log.read_text().split() == ["good"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_runs_ends_with_the_runner(tmp_path: Path, number: signal.Signals) -> None:
+    jobs = [shell("long", "echo $$; sleep 300"), shell("next", "true", after=["long"])]
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    command = [sys.executable, JOBS, tmp_path / "jobs.json", tmp_path / "out"]
+    log = tmp_path / "out/long.log"
+    with started(command, env=os.environ | {"CUDA_VISIBLE_DEVICES": "0"}) as process:
+        deadline = time.monotonic() + 60
+        while not log.is_file() or not log.read_text().endswith("\n"):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        job = psutil.Process(int(log.read_text()))
+        process.send_signal(number)
+        process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert not job.is_running() or job.status() == psutil.STATUS_ZOMBIE
+    assert "long" not in json.loads((tmp_path / "out/jobs.done.json").read_text())
