@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from reprise.cli.render import JsonFlag, finish, guard
+from reprise.cli.tables import print_table
 from reprise.errors import OperatorError
 from reprise.findings import Report
 from reprise.nearby import did_you_mean, nearest_words
@@ -99,24 +99,21 @@ def _print_table(data: dict[str, Any]) -> None:
             console.print(f"{name} {step} {value:.8g}", markup=False)
     if "values" in data:
         return
-    # Names are longer than a terminal is wide; a cut name is of no use for --metric.
-    console.width = max(console.width, max(map(len, data["metrics"])) + 75)
-    table = Table(box=None, pad_edge=False)
-    for column in ("metric", "points", "first", "last", "minimum", "maximum"):
-        table.add_column(column, justify="left" if column == "metric" else "right")
-    for name, item in sorted(data["metrics"].items()):
-        if not item["finite"]:
-            table.add_row(name, str(item["points"]), *["no finite value"] * 4)
-            continue
-        table.add_row(
-            name,
-            str(item["points"]),
-            f"{item['first']:.4g}",
-            f"{item['last']:.4g}",
-            f"{item['minimum']:.4g} @{item['minimum_step']}",
-            f"{item['maximum']:.4g} @{item['maximum_step']}",
-        )
-    console.print(table)
+    columns = ("metric", "points", "first", "last", "minimum", "maximum")
+    print_table(columns, [_row(*item) for item in sorted(data["metrics"].items())], columns[1:])
+
+
+def _row(name: str, item: dict[str, Any]) -> tuple[str, ...]:
+    if not item["finite"]:
+        return name, str(item["points"]), *["no finite value"] * 4
+    return (
+        name,
+        str(item["points"]),
+        f"{item['first']:.4g}",
+        f"{item['last']:.4g}",
+        f"{item['minimum']:.4g} @{item['minimum_step']}",
+        f"{item['maximum']:.4g} @{item['maximum_step']}",
+    )
 
 
 @guard("curves compare")

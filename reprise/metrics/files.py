@@ -25,6 +25,7 @@ _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 # numpy 2 prints its scalars with their type: np.float64(0.5).
 _SCALAR = re.compile(r"(?:np|numpy)\.\w+\((.*)\)$")
 _ATTEMPT_FILE = re.compile(r"attempt-(\d+)\.(?:jsonl|csv)$")
+_LAST_STEP = 10**12
 _STEP_COLUMNS = ("step", "_step", "global_step", "training/global_step")
 
 
@@ -88,6 +89,14 @@ def _read_file(path: Path, rows: Rows) -> None:
         _read_console(path, rows)
 
 
+def _step(value: float | str) -> int:
+    """A step as it was written; raises ValueError for what no run counts to."""
+    number = float(value)
+    if not 0 <= number <= _LAST_STEP or number != int(number):
+        raise ValueError(f"no step: {value}")
+    return int(number)
+
+
 def _number(value: object) -> float | None:
     """A logged value as a float; None when it is no number. orjson writes NaN as null."""
     if value is None:
@@ -130,10 +139,14 @@ def parse_json_line(line: bytes) -> tuple[int, dict[str, float]] | None:
         return None
     step = next((item[key] for key in _STEP_COLUMNS if key in item), None)
     data = item.get("data", item)
-    if not isinstance(step, int | float) or step != step // 1 or not isinstance(data, dict):
+    if not isinstance(step, int | float) or not isinstance(data, dict):
+        return None
+    try:
+        count = _step(step)
+    except (ValueError, OverflowError):
         return None
     pairs = ((key, _number(value)) for key, value in data.items() if key not in _STEP_COLUMNS)
-    return int(step), {key: value for key, value in pairs if value is not None}
+    return count, {key: value for key, value in pairs if value is not None}
 
 
 def parse_console_line(line: str) -> tuple[int, dict[str, float] | None] | None:
@@ -143,7 +156,7 @@ def parse_console_line(line: str) -> tuple[int, dict[str, float] | None] | None:
     mixed with another writer's text. verl: utils/logger/aggregate_logger.py.
     """
     match = _STEP_LINE.search(_REPEATED.sub("", _ANSI.sub("", line)).rstrip())
-    if match is None:
+    if match is None or int(match[1]) > _LAST_STEP:
         return None
     values: dict[str, float] = {}
     for item in match[2].split(" - "):
@@ -207,7 +220,7 @@ def _long_csv(header: list[str], step: int, body: _Body, rows: Rows) -> Iterator
             if attempt is not None:
                 rows.attempt = base - 1 + int(row[attempt])
             sigma = float(row[error] or "nan") if error is not None else float("nan")
-            rows.add(row[metric], int(float(row[step])), float(row[value]), sigma)
+            rows.add(row[metric], _step(row[step]), float(row[value]), sigma)
         except (ValueError, IndexError):
             yield number
 
@@ -222,8 +235,6 @@ def _wide_csv(header: list[str], step: int, body: _Body, rows: Rows) -> Iterator
     for number, row in body:
         try:
             cells = ((name, row[column].strip()) for column, name in names.items())
-            rows.add_step(
-                int(float(row[step])), {name: float(cell) for name, cell in cells if cell}
-            )
+            rows.add_step(_step(row[step]), {name: float(cell) for name, cell in cells if cell})
         except (ValueError, IndexError):
             yield number

@@ -66,3 +66,12 @@ def test_a_metric_that_is_nearly_one_is_told(run: str) -> None:
     code, report = answer("curves", "show", run, "--metric", "critic/reward/mean")
     assert code == 1
     assert "did you mean critic/rewards/mean" in report["findings"][0]["message"]
+
+
+def test_names_and_empty_columns_are_shown_whole(tmp_path: Path) -> None:
+    name = "val/[gsm8k]/" + "long/" * 20 + "mean"
+    lines = [{"step": 1, "data": {name: 1.0, "empty": None}}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shown = CliRunner().invoke(app, ["curves", "show", str(tmp_path / "a.jsonl")]).stdout
+    assert name in shown
+    assert shown.count("no finite value") == 4

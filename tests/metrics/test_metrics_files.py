@@ -212,6 +212,21 @@ def test_nothing_to_read_names_what_to_give(tmp_path: Path, make: object, rule: 
     assert raised.value.fix
 
 
+@pytest.mark.parametrize("step", ["1e30", "-5", "4.5", "99999999999999999999999"])
+def test_a_step_that_no_run_counts_to_is_left_out(tmp_path: Path, step: str) -> None:
+    lines = f'{{"step":{step},"data":{{"a":1}}}}\n{{"step":1,"data":{{"a":2}}}}\n'
+    (tmp_path / "a.jsonl").write_text(lines)
+    (tmp_path / "a.csv").write_text(f"step,a\n{step},1\ninf,1\n1,2\n")
+    (tmp_path / "long.csv").write_text(f"metric,step,value\na,{step},1\na,1,2\n")
+    (tmp_path / "a.log").write_text(f"step:{step} - a:1\nstep:1 - a:2\n")
+    for name in ("a.jsonl", "a.csv", "long.csv", "a.log"):
+        table = read_run(tmp_path / name)
+        assert table.series("a").steps.tolist() == [1]
+        assert table.series("a").values.tolist() == [2.0]
+        told = [finding.rule for finding in table.findings]
+        assert told == ([] if name == "a.log" else ["metrics-line"])
+
+
 def test_csv_without_a_step_column(tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     file.write_text("time,reward\n1,2\n")
