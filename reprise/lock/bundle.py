@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from reprise.errors import OperatorError
-from reprise.files import sha256_file
+from reprise.files import hold_lock, sha256_file
 from reprise.findings import Report
 from reprise.lock.archive import hashed, plan, read_manifest, read_part, write_part
 from reprise.lock.bare import adding, collect_bare, has_commits
@@ -64,8 +66,39 @@ def create(
     chosen = list(dict.fromkeys(chosen))
     _may_be_written(target, part_size)
     work = target.with_name(f"{target.name}.work")
-    work.mkdir(parents=True, exist_ok=True)
-    staging = Staging(lock_path.parent, work, lock, on_step)
+    with _alone(work, on_step):
+        staging = Staging(lock_path.parent, work, lock, on_step)
+        return _create(staging, lock_path, target, chosen, machine, part_size, with_images, also)
+
+
+@contextlib.contextmanager
+def _alone(work: Path, on_step: OnStep) -> Iterator[None]:
+    """Make the folder and hold it: another command for the same bundle removes it at its end."""
+    name = work / ".lock"
+    while True:
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            file = name.open("a")
+        except FileNotFoundError:
+            continue
+        with file:
+            hold_lock(file.fileno(), lambda: on_step("waiting for another bundle create", 0, None))
+            if name.exists() and name.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                yield
+                return
+
+
+def _create(
+    staging: Staging,
+    lock_path: Path,
+    target: Path,
+    chosen: Sequence[str],
+    machine: Machine,
+    part_size: int | None,
+    with_images: bool,
+    also: Sequence[Path],
+) -> Report:
+    lock, work, on_step = staging.lock, staging.folder, staging.on_step
     report = Report("bundle create")
     if machine == "gpu":
         staging.files, entries, left_out = collect_bare(

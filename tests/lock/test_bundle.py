@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -151,6 +152,26 @@ def make(project: Path, target: Path, part_size: int | None = PART) -> list[Path
     assert report.verdict is Verdict.OK, report.findings
     assert not target.with_name(f"{target.name}.work").exists()
     return [Path(row["file"]) for row in report.data["parts"]]
+
+
+def test_two_commands_for_one_bundle_take_turns(project: Path, tmp_path: Path) -> None:
+    """The first removes its folder at the end: the second, which waited in it, makes one anew."""
+    work = tmp_path / "b.work"
+    work.mkdir()
+    other = (work / ".lock").open("w")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    steps = []
+
+    def on_step(title: str, done: int, total: int | None) -> None:
+        steps.append(title)
+        if title.startswith("waiting") and not other.closed:
+            shutil.rmtree(work)
+            other.close()
+
+    report = create(project / "versions.lock", tmp_path / "b", [], "h20", PART, on_step=on_step)
+    assert report.verdict is Verdict.OK, report.findings
+    assert steps[0] == "waiting for another bundle create"
+    assert other.closed and not work.exists()
 
 
 def test_parts_come_one_at_a_time_to_a_machine_without_network(
