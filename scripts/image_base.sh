@@ -15,7 +15,7 @@ command -v mmdebstrap >/dev/null 2>&1 || { echo 'error: mmdebstrap is not instal
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
-trap 'exit 143' TERM
+trap 'exit 143' TERM HUP
 if [ -n "${APT_SOURCES:-}" ]; then
     printf '%s\n' "$APT_SOURCES" | tr ';' '\n' |
         sed -n 's/^ *\([^ ].*\)$/deb [check-valid-until=no] \1/p' >"$work/sources.list"
