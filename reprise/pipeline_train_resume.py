@@ -15,14 +15,12 @@ from reprise.run.folder import RunFolder
 from reprise.run.jobs import ENDED
 from reprise.run.pulse import QUIET_SECONDS, pulse_age, supervised
 from reprise.run.resume import steps_recorded
+from reprise.run.supervise import GONE_RULE
 
-__all__ = ["EARLY", "GONE", "may_resume", "place_of", "unchanged", "without_its_ray"]
+__all__ = ["EARLY", "may_resume", "place_of", "unchanged", "without_its_ray"]
 
 RULE = "train-changed"
-GONE = "train-out-of-sight"
-"""Forced, it says that the Ray of a run's last attempt is gone for good, and the job with it."""
-
-EARLY = frozenset({GONE})
+EARLY = frozenset({GONE_RULE})
 """Rules that are decided before anything is checked."""
 
 
@@ -141,34 +139,34 @@ def place_of(folder: RunFolder, facts: Mapping[str, Any], given: str | None) -> 
 def without_its_ray(folder: RunFolder, address: str | None, force: Sequence[str]) -> None:
     """Look at an attempt whose end is not recorded, where its Ray may have moved or gone.
 
-    With the rule GONE forced, a Ray that does not answer took the job with it. Raises
+    With the rule GONE_RULE forced, a Ray that does not answer took the job with it. Raises
     OperatorError when the job may still run elsewhere than at `address`.
     """
     left = [item for item in folder.attempts() if item["ended"] is None]
     if not left:
         return
     moved = address is not None and address != folder.read().get("address")
-    if not moved and GONE not in force:
+    if not moved and GONE_RULE not in force:
         return
     job = str(left[-1]["job"])
     try:
         state = contact_of(folder).jobs.find(job)
     except CannotTell as error:
-        if GONE in force:
-            message = f"its Ray is gone for good (--force {GONE}): {error.message}"
+        if GONE_RULE in force:
+            message = f"its Ray is gone for good (--force {GONE_RULE}): {error.message}"
             reached = max(steps_recorded(folder), default=None)
             folder.end_attempt(int(left[-1]["number"]), "lost", reached, message)
-            folder.event("ended", attempt=left[-1]["number"], outcome="lost", forced=GONE)
+            folder.event("ended", attempt=left[-1]["number"], outcome="lost", forced=GONE_RULE)
             return
         raise OperatorError(
-            GONE,
+            GONE_RULE,
             str(folder.read().get("address")),
             f"the last attempt ran there, and its Ray does not answer: {job} may still be running",
-            f"when that Ray is gone for good, and the job with it: --force {GONE}",
+            f"when that Ray is gone for good, and the job with it: --force {GONE_RULE}",
         ) from None
     if moved and state is not None and state not in ENDED:
         raise OperatorError(
-            GONE,
+            GONE_RULE,
             str(folder.read().get("address")),
             f"{job} is {state} there",
             f"attach to it: leave --address out; or end it: reprise stop {folder.name}",

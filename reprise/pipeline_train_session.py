@@ -23,7 +23,7 @@ from reprise.run.jobs import Jobs
 from reprise.run.pulse import supervising
 from reprise.run.resume import Resume
 from reprise.run.retry import Policy
-from reprise.run.supervise import OUT_OF_SIGHT, Supervised, supervise
+from reprise.run.supervise import GONE_RULE, OUT_OF_SIGHT, Supervised, supervise
 from reprise.run.view import Limits, View, watch
 from reprise.triage.first_error import first_error
 
@@ -166,11 +166,11 @@ def _supervised(session: Session) -> Report:
 def _out_of_sight(folder: RunFolder, ended: Supervised) -> Report:
     report = Report(COMMAND, data={"run": str(folder.path), "id": folder.name})
     report.unknown(
-        "train-out-of-sight",
+        GONE_RULE,
         str(folder.read().get("address")),
         f"{ended.cause}; {ended.why}, the last step seen is {ended.attempt.steps}",
         f"when the head answers again: reprise train --resume {folder.name}; when it is gone for "
-        "good, and the job with it: add --force train-out-of-sight",
+        f"good, and the job with it: add --force {GONE_RULE}",
     )
     return report
 

@@ -15,10 +15,13 @@ from reprise.run.jobs import ENDED, Jobs
 from reprise.run.resume import Resume, resume_point, set_aside, steps_recorded
 from reprise.run.retry import Failure, Policy, why_not_again
 
-__all__ = ["OUT_OF_SIGHT", "Hands", "Supervised", "supervise"]
+__all__ = ["GONE_RULE", "OUT_OF_SIGHT", "Hands", "Supervised", "supervise"]
 
 OUT_OF_SIGHT = "the job may still be running"
 """Why a run whose Ray does not answer is neither ended nor begun anew."""
+
+GONE_RULE = "train-out-of-sight"
+"""Forced, it says that the Ray of a run's last attempt is gone for good, and the job with it."""
 
 _ON_REQUEST = "it was stopped on request"
 
@@ -141,7 +144,9 @@ def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
         state = jobs.find(job)
     except CannotTell as error:
         if not hands.alone:
-            raise
+            fix = f"{error.fix}; where that Ray is gone for good, and the job with it: add "
+            fix += f"--force {GONE_RULE}"
+            raise CannotTell(error.rule, error.where, error.message, fix) from None
         folder.end_attempt(number, Outcome.LOST.value, _reached(folder), error.message)
         folder.event("ended", attempt=number, outcome=Outcome.LOST.value)
         hands.say(f"attempt {number} is lost: {error.message}")

@@ -25,7 +25,7 @@ from reprise.run.pulse import supervising
 from reprise.run.resume import Resume, begins_after
 from reprise.run.retry import Policy
 from reprise.run.stopping import stop_run
-from reprise.run.supervise import OUT_OF_SIGHT, Supervised, supervise
+from reprise.run.supervise import GONE_RULE, OUT_OF_SIGHT, Supervised, supervise
 from reprise.triage.first_error import first_error
 from tests.saying import unique
 
@@ -272,8 +272,9 @@ def test_a_head_that_vanishes_leaves_the_run_open(tmp_path: Path) -> None:
     ended = go(run, hands)
     assert ended.why == OUT_OF_SIGHT and not ended.finished
     assert [item["ended"] for item in run.attempts()] == [None]
-    with pytest.raises(CannotTell):
+    with pytest.raises(CannotTell) as caught:
         go(run, hands)
+    assert f"--force {GONE_RULE}" in caught.value.fix
     assert len(run.attempts()) == 1
     # A private Ray that is gone took its job with it.
     hands.alone = True
