@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from reprise.errors import OperatorError
-from reprise.files import dump_json
+from reprise.files import dump_json, hold_lock
 from reprise.run.listing import list_folder
 
 __all__ = ["FINISHED", "RunFolder", "find_run", "newest_finished", "readable_runs", "recent_runs"]
@@ -32,6 +32,7 @@ _KINDS: Mapping[str, type] = {
     "storage": str,
     "watcher": dict,
 }
+_TURN_SECONDS = 10.0
 _KEYS = {
     "attempts": {"number", "job", "ended"},
     "process": {"pid", "created"},
@@ -105,11 +106,13 @@ class RunFolder:
     def update(self, **facts: Any) -> None:
         """Change the given keys of run.json and keep the others.
 
+        Two commands that change it at once (one supervises, one stops) take turns.
         Raises OperatorError for a run of another user, OSError when the storage is full.
         """
-        current = self.read() if self.state_file.exists() else {}
         try:
-            dump_json(self.state_file, current | facts)
+            with _turn(self.path / ".lock"):
+                current = self.read() if self.state_file.exists() else {}
+                dump_json(self.state_file, current | facts)
         except PermissionError:
             raise OperatorError(
                 "run-folder",
@@ -177,6 +180,21 @@ class RunFolder:
             with contextlib.suppress(orjson.JSONDecodeError):
                 events.append(orjson.loads(line))
         return events
+
+
+@contextlib.contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`, on storage that has locks and as far as nobody hangs with it."""
+    deadline = time.monotonic() + _TURN_SECONDS
+
+    def waiting() -> None:
+        if time.monotonic() > deadline:
+            raise TimeoutError
+
+    with path.open("ab") as file:
+        with contextlib.suppress(OSError):
+            hold_lock(file.fileno(), waiting)
+        yield
 
 
 def _owner(path: Path) -> str:

@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,17 @@ def test_steps_are_read_from_a_file_that_is_still_written(tmp_path: Path) -> Non
     assert [step.step for step in steps] == [0, 1, 2]
     assert (steps[0].validation, steps[1].seconds, steps[2].reward) == (0.25, 4.5, 0.5)
     assert steps[1].reward is not None and math.isnan(steps[1].reward)
+
+
+def test_two_commands_that_change_a_run_at_once_lose_nothing(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "tiny", {"steps": 3})
+    code = (
+        "import sys; from pathlib import Path; from reprise.run.folder import RunFolder\n"
+        "run = RunFolder(Path(sys.argv[1]))\n"
+        "for n in range(200): run.update(**{f'{sys.argv[2]}{n}': n})\n"
+    )
+    at_work = [
+        subprocess.Popen([sys.executable, "-c", code, str(folder.path), name]) for name in "ab"
+    ]
+    assert [process.wait(120) for process in at_work] == [0, 0]
+    assert len(folder.read()) >= 401
