@@ -10,6 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from reprise import __version__
 from reprise.cli.interrupts import hear_interrupts
 
 if TYPE_CHECKING:
@@ -30,10 +31,6 @@ _MODULES = {
 }
 
 
-def _root() -> None:
-    """From pinned commits to a judged training curve."""
-
-
 @functools.cache
 def _build(groups: tuple[str, ...] = _GROUPS) -> typer.Typer:
     """The application with the commands of `groups`."""
@@ -48,7 +45,20 @@ def _build(groups: tuple[str, ...] = _GROUPS) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    made.callback()(_root)
+
+    def show_version(asked: bool) -> None:
+        if asked:
+            typer.echo(f"reprise {__version__}")
+            raise typer.Exit
+
+    @made.callback()
+    def root(
+        version: bool = typer.Option(
+            False, "--version", help="Show the version.", callback=show_version, is_eager=True
+        ),
+    ) -> None:
+        """From pinned commits to a judged training curve."""
+
     for group in groups:
         importlib.import_module(f"reprise.cli.{group}").register(made)
     return made

@@ -13,6 +13,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from reprise import __version__
 from reprise.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,3 +212,8 @@ def test_an_endpoint_that_is_no_url_is_told(endpoint: str) -> None:
     assert json.loads(done.stdout)["findings"][0]["where"] == "HF_ENDPOINT"
     assert b"error HF_ENDPOINT: is no URL: " in typed("data", "fetch", HF_ENDPOINT=endpoint).stdout
     assert typed("recipe", "list", HF_ENDPOINT=endpoint).returncode == 0
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout) == (0, f"reprise {__version__}\n")
