@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from types import FrameType
-from typing import NoReturn
 
 __all__ = ["hear_interrupts"]
 
@@ -42,7 +41,9 @@ class _Hearing:
         signal.set_wakeup_fd(self._noted.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._repeat, name="interrupts", daemon=True).start()
 
-    def _interrupt(self, number: int, frame: FrameType | None) -> NoReturn:
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if _passed_over(frame):
+            return  # it is sent once more
         self._run = next(self._runs)
         self._waiting(socket.MSG_DONTWAIT)
         raise KeyboardInterrupt
@@ -64,6 +65,19 @@ class _Hearing:
                 # No step of the main thread can come between these two.
                 elif self._run == run:
                     signal.pthread_kill(self._main, number)
+
+
+def _passed_over(frame: FrameType | None) -> bool:
+    """Whether what is raised here is printed and forgotten: in the end of an object, or of a lock
+    that an import held (some of which come with every module)."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__del__" or (
+            code.co_name == "cb" and code.co_filename == "<frozen importlib._bootstrap>"
+        ):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def hear_interrupts() -> None:

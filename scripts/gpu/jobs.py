@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,23 @@ def cards() -> list[str]:
     command = ["nvidia-smi", "-L"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     return [str(i) for i, line in enumerate(done.stdout.splitlines()) if line.startswith("GPU")]
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """An interrupt waits for the end of the block: what starts in it is known before."""
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda one, _: came.append(one))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 class Board:
@@ -89,15 +107,16 @@ class Board:
         """Start one command in a session of its own, so that all of it can be ended."""
         log = (self.out / f"{job['name']}.log").open("ab")
         variables = {**os.environ, "CUDA_VISIBLE_DEVICES": card, **job.get("env", {})}
-        process = subprocess.Popen(
-            job["command"],
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        self.running[job["name"]] = (process, card, time.monotonic(), job)
+        with held_back():
+            process = subprocess.Popen(
+                job["command"],
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self.running[job["name"]] = (process, card, time.monotonic(), job)
         self.save()
 
     def reap(self) -> None:

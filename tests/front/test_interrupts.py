@@ -35,6 +35,25 @@ except KeyboardInterrupt:
     print("heard", flush=True)
 """
 
+# It comes where Python prints what is raised, and forgets it.
+FORGOTTEN = """
+import os, signal, time
+from reprise.cli.interrupts import hear_interrupts
+hear_interrupts()
+
+class Ending:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+
+nothing, _ = os.pipe()
+try:
+    Ending()
+    os.read(nothing, 1)
+except KeyboardInterrupt:
+    print("heard", flush=True)
+"""
+
 # Interrupts are sent while it sleeps; after two it waits for one too many.
 COUNTED = """
 import time
@@ -77,6 +96,12 @@ def test_an_interrupt_that_does_not_wake_the_main_thread_is_heard(number: str) -
     with started([sys.executable, "-c", ASLEEP, number], cwd=ROOT) as process:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, b"heard\n"), err
+
+
+def test_an_interrupt_at_the_end_of_an_object_is_not_forgotten() -> None:
+    with started([sys.executable, "-c", FORGOTTEN], cwd=ROOT) as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, b"heard\n", b"")
 
 
 def test_each_interrupt_is_heard_once() -> None:

@@ -19,7 +19,9 @@ from tests.saying import started, until_said
 START = """
 import sys
 from pathlib import Path
+from reprise.cli.interrupts import hear_interrupts
 from reprise.run.local_ray import new_temp_dir, start_local_ray
+hear_interrupts()
 folder = Path(sys.argv[1])
 temp_dir = new_temp_dir()
 print(temp_dir, flush=True)
