@@ -8,8 +8,10 @@ import re
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from reprise.children import end_session
 from reprise.errors import CannotTell
@@ -21,6 +23,10 @@ OnLine = Callable[[str], None]
 
 # The git processes of this process that run now: threads that wait for them get no interrupt.
 _running: set[subprocess.Popen[bytes]] = set()
+# When each was first asked to end.
+_asked: WeakKeyDictionary[subprocess.Popen[bytes], float] = WeakKeyDictionary()
+# Then it is killed: git's own handler can hang, in what the signal cut short.
+_GRACE_SECONDS = 5.0
 
 # Variables that would point a git started here at the caller's own repository or index.
 _REPOSITORY_VARIABLES = (
@@ -113,7 +119,7 @@ def git(
     try:
         stdout, stderr = _drain(process, on_line)
     except BaseException:
-        end_session(process, 5)
+        end_session(process, _GRACE_SECONDS)
         raise
     finally:
         _running.discard(process)
@@ -143,7 +149,12 @@ def _drain(process: subprocess.Popen[bytes], on_line: OnLine | None) -> tuple[st
 
 
 def stop_running() -> None:
-    """End every git that threads of this process wait for; each of them gets a GitError."""
+    """End every git that threads of this process wait for; each of them gets a GitError.
+
+    Called again until they have ended: one that does not end when it is asked to is killed.
+    """
     for process in list(_running):
+        now = time.monotonic()
+        late = now - _asked.setdefault(process, now) > _GRACE_SECONDS
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGTERM)
+            os.killpg(process.pid, signal.SIGKILL if late else signal.SIGTERM)

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -361,6 +362,24 @@ def test_an_interrupt_ends_every_fetch_at_once(upstream: Upstream, root: Path) -
             until_said(process.stdout, b"fetching", 4)
             process.send_signal(signal.SIGINT)
             _, stderr = process.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in stderr
+    assert files(root) == set()
+
+
+def test_a_git_that_does_not_end_when_it_is_asked_to_is_killed(
+    upstream: Upstream, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    deaf = 'case " $* " in *" fetch "*) trap "" TERM; sleep 100;; esac'
+    (own / "git").write_text(f'#!/bin/sh\n{deaf}\nexec {shutil.which("git")} "$@"\n')
+    (own / "git").chmod(0o755)
+    trees = [upstream.tree(upstream.commit(1))]
+    monkeypatch.setenv("PATH", f"{own}:{os.environ['PATH']}")
+    with setting_up(root, trees) as process:
+        until_said(process.stdout, b"fetching")
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
     assert b"KeyboardInterrupt" in stderr
     assert files(root) == set()
 
