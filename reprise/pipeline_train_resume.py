@@ -76,7 +76,7 @@ def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
             "train-resume",
             folder.name,
             "the run is finished: there is nothing to take up",
-            f"judge it: make reproduce MODEL={facts.get('model') or folder.path.parent.name} "
+            f"judge it: make reproduce MODEL={_model_of(folder, facts)} "
             f"RUN={shlex.quote(str(folder.path))}",
         )
     if "place" not in facts:
@@ -84,7 +84,7 @@ def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
             "train-resume",
             folder.name,
             "the run was not started by `reprise train`",
-            f"start one: reprise train {facts.get('model')}",
+            f"start one: reprise train {_model_of(folder, facts)}",
         )
     if (host := private_elsewhere(facts)) is not None:
         raise OperatorError(
@@ -108,6 +108,10 @@ def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
     )
 
 
+def _model_of(folder: RunFolder, facts: Mapping[str, Any]) -> str:
+    return facts.get("model") or folder.path.parent.name
+
+
 def _was_written(folder: RunFolder, facts: Mapping[str, Any]) -> None:
     if not facts.get("storage") or not facts.get("checkpoints"):
         raise OperatorError(
@@ -115,7 +119,7 @@ def _was_written(folder: RunFolder, facts: Mapping[str, Any]) -> None:
             folder.name,
             "the command that made it was cut off before its folder was written: nothing was "
             "submitted",
-            f"start a new run: reprise train {facts.get('model')}",
+            f"start a new run: reprise train {_model_of(folder, facts)}",
         )
 
 
