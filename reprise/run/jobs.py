@@ -24,6 +24,11 @@ _NO_AGENT = "No available agent"
 # As Ray's SDK words an answer; an id or an address may hold these digits as well.
 _UNKNOWN_JOB = "status code 404"
 _AGENT_SECONDS = 90.0
+_AGENT_FIX = (
+    "the head's agent has no server (its port is taken, or it ended): read dashboard_agent.log of "
+    "Ray's session there, then start Ray anew"
+)
+_PACKAGE_FIX = "check runtime_env.yaml: the size of the working directory, its excludes"
 # A head that is reached answers in milliseconds; a long log, or a package that is stored, takes
 # longer.
 _CONNECT_SECONDS = 10.0
@@ -120,7 +125,7 @@ class Jobs:
                         "run-submit",
                         f"job {job_id} at {self.address}",
                         f"Ray refused the job: {error}",
-                        "check runtime_env.yaml: the size of the working directory, its excludes",
+                        _AGENT_FIX if _NO_AGENT in str(error) else _PACKAGE_FIX,
                     ) from None
             if cut and self._arrived(job_id):
                 return

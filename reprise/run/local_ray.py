@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import secrets
 import shutil
 import socket
@@ -28,6 +29,9 @@ __all__ = ["LocalRay", "new_temp_dir", "remove_leftovers", "start_local_ray"]
 _READY_SECONDS = 90.0
 _SESSION_FOLDER = "reprise-ray-"
 _SEGMENTS = "segments"
+_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+# The workers of a cluster take those up to here (reprise/cluster/site.py).
+_LOWEST_PORT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +181,20 @@ def _short_root() -> str:
 
 
 def _free_port() -> int:
-    """A TCP port on the loopback that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port that was free a moment ago, below those that outgoing connections are given.
+
+    One of theirs may be taken before Ray binds it; then its agent lives on without its server, and
+    no job can be submitted (ray/dashboard/agent.py, 2.60).
+    """
+    given = _OUTGOING.read_text().split() if _OUTGOING.exists() else ["32768"]
+    below = range(_LOWEST_PORT, int(given[0]))
+    for port in (*random.sample(below, min(len(below), 100)), 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return int(probe.getsockname()[1])
+    raise CannotTell(
+        "run-ray", "this machine", "has no free TCP port", "see which are open: ss -ltn"
+    )
 
 
 def remove_leftovers(run_id: str, temp_dir: Path) -> list[int]:

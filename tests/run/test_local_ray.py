@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
@@ -68,3 +69,15 @@ def test_a_launcher_that_ends_is_told_with_its_last_words(tmp_path: Path) -> Non
         start_local_ray(tmp_path / "python", run, 1, temp_dir, tmp_path / "ray.log")
     assert marked(run) == []
     assert not temp_dir.exists()
+
+
+def test_its_ports_are_none_that_an_outgoing_connection_may_take_first(tmp_path: Path) -> None:
+    # Seen: Ray's agent found its port taken and lived on without it; no job could be submitted.
+    run = f"ports-{tmp_path.name}-{time.monotonic_ns()}"
+    launcher(tmp_path, 'echo "$@"; exit 3')
+    with pytest.raises(OperatorError):
+        start_local_ray(tmp_path / "python", run, 1, new_temp_dir(), tmp_path / "ray.log")
+    ports = re.findall(r"port (\d+)", (tmp_path / "ray.log").read_text())
+    first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    assert len(set(ports)) == 4
+    assert all(int(port) < int(first) for port in ports)
