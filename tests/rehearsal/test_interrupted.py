@@ -12,7 +12,7 @@ import pytest
 
 from reprise.pipeline_rehearsal import MODEL, Rehearsal, RehearsalOptions
 from reprise.project import find_project
-from reprise.run.folder import RunFolder, recent_runs
+from reprise.run.folder import RunFolder, readable_runs, recent_runs
 from reprise.run.processes import alive, marked, stop_all
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.full]
@@ -24,8 +24,8 @@ COMMAND = [sys.executable, "-m", "reprise", "reproduce", "--steps", "1"]
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("RUNS_DIR", str(tmp_path))
     yield tmp_path
-    for run in recent_runs(tmp_path, MODEL):
-        owner = run.read().get("process") or {}
+    for run, facts in readable_runs(tmp_path, MODEL):
+        owner = facts.get("process") or {}
         if owner and alive(int(owner["pid"]), float(owner["created"])):
             os.kill(int(owner["pid"]), signal.SIGKILL)
         stop_all(run.name)
