@@ -11,7 +11,7 @@ from typing import Any
 
 from reprise.parallel import undisturbed
 
-__all__ = ["end_session", "in_session", "run_in_session"]
+__all__ = ["end_session", "in_session", "run_in_session", "signal_session"]
 
 _GRACE_SECONDS = 20.0
 
@@ -46,15 +46,16 @@ def run_in_session(command: Sequence[str], **options: Any) -> subprocess.Complet
 def end_session(process: subprocess.Popen[Any], seconds: float = _GRACE_SECONDS) -> None:
     """Ask all of the session that `process` leads to end, then end it; reap the process."""
     with undisturbed():
-        _signal(process, signal.SIGTERM)
+        signal_session(process, signal.SIGTERM)
         try:
             process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
-            _signal(process, signal.SIGKILL)
+            signal_session(process, signal.SIGKILL)
             process.wait()
 
 
-def _signal(process: subprocess.Popen[Any], number: signal.Signals) -> None:
+def signal_session(process: subprocess.Popen[Any], number: signal.Signals) -> None:
+    """Send `number` to all of the session that `process` leads, unless it is reaped already."""
     # Once it is reaped its number may be another's.
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -14,7 +14,15 @@ from typing import IO, Any
 
 import orjson
 
-__all__ = ["dump_json", "hold_lock", "sha256_file", "sha256_text", "write_text", "writing"]
+__all__ = [
+    "dump_json",
+    "hold_lock",
+    "open_locked",
+    "sha256_file",
+    "sha256_text",
+    "write_text",
+    "writing",
+]
 
 # Seconds between two attempts at a lock that another process holds.
 _LOOK = 0.1
@@ -91,3 +99,21 @@ def hold_lock(handle: int, waiting: Callable[[], None]) -> None:
             time.sleep(_LOOK)
         else:
             return
+
+
+def open_locked(path: Path, waiting: Callable[[], None]) -> IO[bytes]:
+    """Open `path` to read and append, and hold its lock; `waiting` as for `hold_lock`.
+
+    Who held it before may have renamed or removed it: then the file that has the name now is taken.
+    Raises OSError as the file system does.
+    """
+    while True:
+        file = path.open("a+b")
+        try:
+            hold_lock(file.fileno(), waiting)
+            if path.exists() and path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()

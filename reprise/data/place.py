@@ -14,7 +14,7 @@ from typing import IO
 
 from reprise.data.verified import CHUNK, hash_file
 from reprise.errors import OperatorError
-from reprise.files import hold_lock
+from reprise.files import open_locked
 
 __all__ = ["Mismatch", "explain_os", "part_file", "place", "room_for"]
 
@@ -93,17 +93,8 @@ def part_file(
     called again and again. Raises OSError as the file system does.
     """
     name = target.with_name(f".{target.name}.part")
-    while True:
-        file = name.open("a+b")
-        try:
-            hold_lock(file.fileno(), waiting)
-            if name.exists() and name.stat().st_ino == os.fstat(file.fileno()).st_ino:
-                break
-        except BaseException:
-            file.close()
-            raise
-        file.close()  # another run gave this part its final name while we waited
-    with file:
+    # Another run may have given its part the final name while it was waited for.
+    with open_locked(name, waiting) as file:
         try:
             if not keep:
                 file.truncate(0)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from reprise.errors import OperatorError
-from reprise.files import hold_lock, sha256_file
+from reprise.files import open_locked, sha256_file
 from reprise.findings import Report
 from reprise.lock.archive import hashed, plan, read_manifest, read_part, write_part
 from reprise.lock.bare import adding, collect_bare, has_commits
@@ -74,18 +73,15 @@ def create(
 @contextlib.contextmanager
 def _alone(work: Path, on_step: OnStep) -> Iterator[None]:
     """Make the folder and hold it: another command for the same bundle removes it at its end."""
-    name = work / ".lock"
     while True:
         work.mkdir(parents=True, exist_ok=True)
-        try:
-            file = name.open("a")
-        except FileNotFoundError:
-            continue
-        with file:
-            hold_lock(file.fileno(), lambda: on_step("waiting for another bundle create", 0, None))
-            if name.exists() and name.stat().st_ino == os.fstat(file.fileno()).st_ino:
-                yield
-                return
+        with contextlib.suppress(FileNotFoundError):
+            file = open_locked(
+                work / ".lock", lambda: on_step("waiting for another bundle create", 0, None)
+            )
+            break
+    with file:
+        yield
 
 
 def _create(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
@@ -13,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from reprise.children import end_session
+from reprise.children import end_session, signal_session
 from reprise.errors import CannotTell
 from reprise.findings import without_credentials
 
@@ -156,5 +155,4 @@ def stop_running() -> None:
     for process in list(_running):
         now = time.monotonic()
         late = now - _asked.setdefault(process, now) > _GRACE_SECONDS
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL if late else signal.SIGTERM)
+        signal_session(process, signal.SIGKILL if late else signal.SIGTERM)

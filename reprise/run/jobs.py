@@ -13,12 +13,10 @@ from urllib.parse import urlsplit
 
 from reprise.errors import CannotTell, OperatorError
 from reprise.run.folder import RunFolder
-from reprise.run.log_tail import LogTail
+from reprise.run.log_tail import ENDED, LogTail
+from reprise.run.nodes import token_refused
 
 __all__ = ["ENDED", "Jobs", "open_jobs", "read_token"]
-
-ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
-"""The states in which Ray will not run the job any more."""
 
 _NO_AGENT = "No available agent"
 # As Ray's SDK words an answer; an id or an address may hold these digits as well.
@@ -138,13 +136,7 @@ class Jobs:
         return False
 
     def _refused(self) -> OperatorError:
-        said = "refused ours" if self._token else "got none"
-        return OperatorError(
-            "run-token",
-            self.address,
-            f"the Jobs API asks for a token, and {said}",
-            "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
-        )
+        return token_refused(self.address, "the Jobs API", self._token)
 
     def state(self, job_id: str) -> tuple[str, str]:
         """Ray's state of the job (PENDING, RUNNING, SUCCEEDED, ...) and its message.

@@ -9,15 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["LogTail"]
+__all__ = ["ENDED", "LogTail"]
+
+ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+"""The states in which Ray will not run the job any more."""
 
 # For the rest of a log; an API that went away with its cluster is not waited for longer.
 _REST_SECONDS = 10.0
 # Without a word for so long the stream is asked for anew: a network may have forgotten it.
 _SILENT_SECONDS = 900.0
 _AGAIN_SECONDS = 0.5
-# Ray's states of a job that says nothing more.
-_ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
 class LogTail:
@@ -91,7 +92,7 @@ class LogTail:
                     position += len(chunk)
                 # A head that is restarted ends the stream as the end of the job does.
                 state = await asyncio.to_thread(self._client.get_job_status, self._job_id)
-                if str(state) in _ENDED:
+                if str(state) in ENDED:
                     return
             except Exception:  # noqa: S110 (whatever it is, it is tried again)
                 # The connection broke or the job has no log yet: Ray sends the whole log again on

@@ -10,7 +10,7 @@ import httpx
 
 from reprise.errors import CannotTell, OperatorError
 
-__all__ = ["Node", "ask_dashboard", "list_nodes"]
+__all__ = ["Node", "ask_dashboard", "list_nodes", "token_refused"]
 
 _SECONDS = 10.0
 T = TypeVar("T")
@@ -47,6 +47,17 @@ def list_nodes(address: str, token: str | None) -> list[Node]:
     )
 
 
+def token_refused(address: str, who: str, token: str | None) -> OperatorError:
+    """The finding for `who` at `address` asking for a token, where `token` was given or none."""
+    said = "refused ours" if token else "got none"
+    return OperatorError(
+        "run-token",
+        address,
+        f"{who} asks for a token, and {said}",
+        "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
+    )
+
+
 def ask_dashboard(
     address: str,
     path: str,
@@ -68,13 +79,7 @@ def ask_dashboard(
         with httpx.Client(trust_env=False, headers=headers, timeout=seconds) as client:
             answer = client.get(f"{address}/{path}", params=query)
         if answer.status_code in (401, 403):
-            said = "refused ours" if token else "got none"
-            raise OperatorError(
-                "run-token",
-                address,
-                f"the dashboard asks for a token, and {said}",
-                "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
-            )
+            raise token_refused(address, "the dashboard", token)
         answer.raise_for_status()
         return take(answer.json())
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:

@@ -74,8 +74,7 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
     ray = facts.get("ray") or {}
     if not left and ray.get("pid") and alive(int(ray["pid"]), float(ray["created"])):
         left = [int(ray["pid"])]  # Another user's, whose mark cannot be read.
-    if left:
-        report.failed(RULE, folder.name, f"processes {left} would not end", f"kill -9 {left}")
+    _tell_left(report, folder, left)
     report.settle(RULE)
     report.data["state"] = folder.read().get("state")
     return report
@@ -90,6 +89,10 @@ def _stop_orphans(report: Report, folder: RunFolder, facts: Mapping[str, Any]) -
         return
     left = remove_leftovers(folder.name, private)
     report.note(RULE, folder.name, f"{len(found)} processes that it had left were stopped")
+    _tell_left(report, folder, left)
+
+
+def _tell_left(report: Report, folder: RunFolder, left: list[int]) -> None:
     if left:
         report.failed(RULE, folder.name, f"processes {left} would not end", f"kill -9 {left}")
 
