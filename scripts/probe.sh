@@ -2,7 +2,7 @@
 # Look at one machine and print what is there: read only, but for one file that `store_nonce` names.
 #
 # Printed: `= KEY VALUE` a fact, `? KEY REASON` a fact that could not be found out. Nothing here
-# decides what is right; reprise/cluster/facts.py reads it. Fed to `sh -s` behind assignments of
+# decides what is right; reprise/cluster/doctor/facts.py reads it. Fed to `sh -s` behind assignments of
 # the variables in capitals; lists hold one entry a line (P_SHARED: NAME=PATH).
 # Every foreign command has a time limit: a driver that hangs must not hang the probe.
 set -u

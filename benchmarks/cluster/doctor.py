@@ -22,9 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from reprise.cluster.context import Expected  # noqa: E402
-from reprise.cluster.doctor import Look, Scripts, diagnose, look, probe_script  # noqa: E402
-from reprise.cluster.hostfile import Host  # noqa: E402
+from reprise.cluster.doctor.context import Expected  # noqa: E402
+from reprise.cluster.doctor.doctor import Look, Scripts, diagnose, look, probe_script  # noqa: E402
+from reprise.cluster.hosts.hostfile import Host  # noqa: E402
 from reprise.cluster.profile import load_profile  # noqa: E402
 from reprise.cluster.site import Site, SshSettings  # noqa: E402
 from reprise.cluster.ssh import Ssh, framed  # noqa: E402

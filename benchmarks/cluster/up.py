@@ -24,14 +24,14 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from reprise.cluster.commands import node_command  # noqa: E402
-from reprise.cluster.doctor import Scripts  # noqa: E402
+from reprise.cluster.doctor.doctor import Scripts  # noqa: E402
 from reprise.cluster.profile import load_profile  # noqa: E402
 from reprise.cluster.record import Node, Record, new_record  # noqa: E402
 from reprise.cluster.site import Paths, Site, SshSettings  # noqa: E402
 from reprise.cluster.ssh import Ssh  # noqa: E402
 from reprise.cluster.start import Starter  # noqa: E402
 from reprise.cluster.stop import stop_cluster  # noqa: E402
-from reprise.progress import Display  # noqa: E402
+from reprise.core.progress import Display  # noqa: E402
 from tests.cluster.bed import Bed, standing_bed  # noqa: E402
 
 PYTHON = ROOT / ".venv-rehearsal" / "bin" / "python"

@@ -1,4 +1,7 @@
-"""Arguments in, a report out: every command parses, calls one function and prints."""
+"""Arguments in, a report out: every command parses, calls one function and prints.
+
+What all commands share is here, the commands are in `commands`.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def _build(groups: tuple[str, ...] = _GROUPS) -> typer.Typer:
         """From pinned commits to a judged training curve."""
 
     for group in groups:
-        importlib.import_module(f"reprise.cli.{group}").register(made)
+        importlib.import_module(f"reprise.cli.commands.{group}").register(made)
     return made
 
 

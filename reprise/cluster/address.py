@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 
 __all__ = ["jobs_address"]
 

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from reprise.cluster.doctor.rules_network import covering
 from reprise.cluster.profile import Profile
 from reprise.cluster.record import Node, Record, bracketed
-from reprise.cluster.rules_network import covering
 from reprise.cluster.site import Site
 
 __all__ = ["NodeCommand", "node_command"]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import tomlkit
 
-from reprise.cluster.facts import Address, Facts
-from reprise.cluster.hostfile import read_hostfile
-from reprise.cluster.names import unfold
-from reprise.cluster.rules_network import INNER
-from reprise.errors import OperatorError
-from reprise.files import write_text
-from reprise.findings import Report
+from reprise.cluster.doctor.facts import Address, Facts
+from reprise.cluster.doctor.rules_network import INNER
+from reprise.cluster.hosts.hostfile import read_hostfile
+from reprise.cluster.hosts.names import unfold
+from reprise.core.errors import OperatorError
+from reprise.core.files import write_text
+from reprise.core.findings import Report
 
 __all__ = ["Found", "allocation", "hostfile_text", "site_text", "write_new"]
 

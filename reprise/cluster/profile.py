@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 
 __all__ = ["Profile", "load_profile", "profile_names"]
 

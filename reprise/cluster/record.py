@@ -16,9 +16,9 @@ from typing import Any
 import orjson
 from platformdirs import user_state_path
 
-from reprise.cluster.hostfile import Host
-from reprise.errors import OperatorError
-from reprise.files import dump_json, sha256_text, write_text
+from reprise.cluster.hosts.hostfile import Host
+from reprise.core.errors import OperatorError
+from reprise.core.files import dump_json, sha256_text, write_text
 
 __all__ = ["Node", "Record", "find_record", "new_record"]
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from platformdirs import user_config_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 
 __all__ = ["Container", "Paths", "Ports", "Site", "SshSettings", "load_site", "site_path"]
 

@@ -22,9 +22,9 @@ from types import TracebackType
 from typing import IO, Self
 
 from reprise.cluster.answer import Answer, Outcome, classify
-from reprise.cluster.hostfile import Host
+from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import SshSettings
-from reprise.errors import CannotTell
+from reprise.core.errors import CannotTell
 
 __all__ = ["Job", "Ssh", "assignments", "framed", "run_here"]
 

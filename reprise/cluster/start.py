@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reprise.cluster.answer import Answer
 from reprise.cluster.commands import NodeCommand, node_command
-from reprise.cluster.doctor import Scripts
+from reprise.cluster.doctor.doctor import Scripts
 from reprise.cluster.nodes import Listed, NodeList, ask_api
 from reprise.cluster.profile import Profile
 from reprise.cluster.record import Node, Record
@@ -15,8 +15,8 @@ from reprise.cluster.site import Site
 from reprise.cluster.ssh import Job, Ssh, assignments
 from reprise.cluster.status import ClusterState
 from reprise.cluster.stop import stop_nodes
-from reprise.findings import Report
-from reprise.progress import Display
+from reprise.core.findings import Report
+from reprise.core.progress import Display
 
 __all__ = ["Starter"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reprise.cluster.doctor import Scripts
+from reprise.cluster.doctor.doctor import Scripts
 from reprise.cluster.nodes import NodeList, Standing, api_job, node_list, standing_of, state_job
 from reprise.cluster.record import Node, Record
 from reprise.cluster.ssh import Ssh
-from reprise.findings import Report
+from reprise.core.findings import Report
 
 __all__ = ["ClusterState", "cluster_state", "judge_state"]
 

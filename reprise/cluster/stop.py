@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reprise.cluster.answer import Answer
-from reprise.cluster.doctor import Scripts
-from reprise.cluster.facts import parse_facts
-from reprise.cluster.hostfile import Host
+from reprise.cluster.doctor.doctor import Scripts
+from reprise.cluster.doctor.facts import parse_facts
+from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.record import Node, Record
 from reprise.cluster.ssh import Ssh, assignments
-from reprise.findings import Report
+from reprise.core.findings import Report
 
 __all__ = ["stop_cluster", "stop_nodes"]
 

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from reprise.errors import OperatorError
-from reprise.files import sha256_file
-from reprise.findings import Report
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_file
+from reprise.core.findings import Report
 from reprise.metrics import MetricTable, is_validation, read_run
 
 __all__ = [

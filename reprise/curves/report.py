@@ -6,10 +6,10 @@ import html
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from reprise.core.files import dump_json, write_text, writing
+from reprise.core.findings import State
 from reprise.curves.reference import Reference
 from reprise.curves.result import CheckResult, Judgement, number
-from reprise.files import dump_json, write_text, writing
-from reprise.findings import State
 from reprise.metrics import MetricTable
 
 __all__ = ["write_report"]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reprise.data.hub import Hub
-from reprise.data.place import Mismatch, place, room_for
-from reprise.data.verified import Verified
-from reprise.errors import CannotTell, OperatorError
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.hub.huggingface import Hub
+from reprise.hub.place import Mismatch, place, room_for
+from reprise.hub.verified import Verified
 
 __all__ = ["Fetched", "Places", "Wanted", "count_rows", "fetch"]
 
@@ -168,7 +168,7 @@ def count_rows(wanted: Wanted) -> None:
 
     Raises OperatorError.
     """
-    from reprise.data.parquet import open_parquet  # PyArrow is not needed to fetch
+    from reprise.data.read.parquet import open_parquet
 
     if wanted.rows is None or wanted.target.suffix != ".parquet":
         return

@@ -9,9 +9,9 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from reprise.errors import OperatorError
-from reprise.files import sha256_file
-from reprise.findings import Report
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_file
+from reprise.core.findings import Report
 from reprise.lock.lines import Lines, line_of, locate
 from reprise.lock.model import MACHINES, Environment, Lock
 from reprise.lock.read import LockError, machine_hash, parse_lock, read_text

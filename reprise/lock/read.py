@@ -11,12 +11,12 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from reprise.errors import OperatorError
-from reprise.files import sha256_text
-from reprise.findings import Report
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_text
+from reprise.core.findings import Report
+from reprise.core.nearby import did_you_mean, nearest_words
 from reprise.lock.lines import Lines, line_of, locate
 from reprise.lock.model import KINDS, MACHINES, Lock, Machine
-from reprise.nearby import did_you_mean, nearest_words
 
 __all__ = ["LockError", "data_folder", "machine_hash", "parse_lock", "read_lock", "resolve_name"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from reprise.errors import OperatorError
-from reprise.files import sha256_text
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_text
 
 __all__ = ["Pin", "pins_sha256", "read_pins"]
 

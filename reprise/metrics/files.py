@@ -12,7 +12,7 @@ from typing import IO
 
 import orjson
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 from reprise.metrics.rows import Rows
 from reprise.metrics.table import MetricTable
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 from reprise.recipe.model import Model
 
 __all__ = ["Card", "card_of", "recipe_names"]

@@ -10,9 +10,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from reprise.findings import Report
+from reprise.core.findings import Report
+from reprise.models.tensorfiles import dist_faults
 from reprise.recipe.model import Model
-from reprise.tensorfiles import dist_faults
 
 __all__ = ["Conversion", "check_conversion", "check_mcore"]
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from reprise.errors import OperatorError
-from reprise.jobenv import OWN_FIELDS, RAY_FIELDS, read_job_env
+from reprise.core.errors import OperatorError
+from reprise.core.runtime_env import OWN_FIELDS, RAY_FIELDS, read_job_env
 from reprise.recipe.card import Card, card_of
-from reprise.recipe.compose import Composition, compose
+from reprise.recipe.config.compose import Composition, compose
+from reprise.recipe.config.overrides import Line
+from reprise.recipe.config.verltree import VerlTree, find_tree
 from reprise.recipe.model import Model, model_from_file
 from reprise.recipe.names import known_names
-from reprise.recipe.overrides import Line
 from reprise.recipe.setup import Known
-from reprise.recipe.verltree import VerlTree, find_tree
 
 __all__ = ["Inputs", "Loaded", "launcher_environment", "load", "locked", "verl_tree"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 
 __all__ = ["Model", "Parameters", "model_from_file"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 
 __all__ = ["Names", "class_fields", "known_names", "names_of_sources"]
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from reprise.errors import CannotTell, OperatorError
-from reprise.findings import Report
-from reprise.nearby import nearest_word
-from reprise.recipe.overrides import Line
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Report
+from reprise.core.nearby import nearest_word
+from reprise.recipe.config.overrides import Line
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.shell import Command, Shell, Word, read_shell
-from reprise.recipe.verltree import VerlTree
 
 __all__ = ["Script", "judge_script", "read_script"]
 

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from reprise.errors import OperatorError
-from reprise.files import hold_lock, sha256_file, sha256_text
+from reprise.core.errors import OperatorError
+from reprise.core.files import hold_lock, sha256_file, sha256_text
 
 __all__ = [
     "ARCHITECTURES",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reprise.cluster.answer import Answer, Outcome
-from reprise.cluster.context import Context, Expected
-from reprise.cluster.doctor import diagnose
-from reprise.cluster.facts import parse_facts
-from reprise.cluster.hostfile import Host
+from reprise.cluster.doctor.context import Context, Expected
+from reprise.cluster.doctor.doctor import diagnose
+from reprise.cluster.doctor.facts import parse_facts
+from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.profile import load_profile
 from reprise.cluster.site import Site
-from reprise.findings import Finding, Report
+from reprise.core.findings import Finding, Report
 
 NOW = 1_800_000_000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from reprise.run.jobs import ENDED, Jobs
+from reprise.runs.ray.jobs import ENDED, Jobs
 from tests.cluster.bed import CHECKOUT_IN_TMP, Bed, BedHost
 from tests.cluster.conftest import RAY_PYTHON, Done, Operator
 

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from reprise.cluster.cards import cards, in_use
-from reprise.cluster.context import Expected
-from reprise.cluster.facts import parse_facts
+from reprise.cluster.doctor.cards import cards, in_use
+from reprise.cluster.doctor.context import Expected
+from reprise.cluster.doctor.facts import parse_facts
 from reprise.cluster.profile import load_profile, profile_names
 from reprise.cluster.site import Site
-from reprise.findings import Severity, State, Verdict
+from reprise.core.findings import Severity, State, Verdict
 from tests.cluster.make import NOW, base, context, judged, of
 
 NAMES = ["n1", "n2", "n3", "n4"]

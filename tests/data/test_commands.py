@@ -15,8 +15,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from reprise.cli import app
-from reprise.data.settings import refuse_misspelt
-from reprise.pipeline_data_check import _flat
+from reprise.data.check.settings import refuse_misspelt
+from reprise.flows.data_check import _flat
 from reprise.recipe.load import load
 
 from .hub_server import REVISION, Behaviour, serving

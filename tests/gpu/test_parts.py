@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 from lock.servers import Upstream, run_git
-from lock.test_bundle import wheel
 
-from reprise.errors import OperatorError
-from reprise.lock.bundle import create
+from reprise.bundle.create import create
+from reprise.bundle.open import verify_bundle
+from reprise.bundle.site import read_trim
+from reprise.core.errors import OperatorError
 from reprise.lock.read import read_lock
-from reprise.lock.setup import place_tree
-from reprise.lock.site import read_trim
-from reprise.lock.unbundle import verify_bundle
+from reprise.trees.setup import place_tree
+from tests.bundle.test_bundle import wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 UNPART = ROOT / "scripts/gpu/unpart.py"

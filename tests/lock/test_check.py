@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reprise.findings import Severity, Verdict
+from reprise.core.findings import Severity, Verdict
 from reprise.lock.check import check_lock
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ import pytest
 
 from reprise.curves import Outcome, judge_run, load_reference
 from reprise.metrics import read_run
-from reprise.run.folder import RunFolder, newest_finished
+from reprise.runs.state.folder import RunFolder, newest_finished
 
 pytestmark = pytest.mark.regression
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from reprise.pipeline_rehearsal import MODEL, Rehearsal, RehearsalOptions
-from reprise.project import find_project
-from reprise.run.folder import RunFolder, readable_runs, recent_runs
-from reprise.run.processes import alive, marked, stop_all
+from reprise.core.project import find_project
+from reprise.flows.rehearsal import MODEL, Rehearsal, RehearsalOptions
+from reprise.runs.ray.processes import alive, marked, stop_all
+from reprise.runs.state.folder import RunFolder, readable_runs, recent_runs
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.full]
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from reprise.core.project import find_project
 from reprise.curves.result import Outcome
+from reprise.flows.rehearsal import RehearsalOptions
+from reprise.flows.reproduce import Judged, reproduce_rehearsal
 from reprise.metrics import read_run
-from reprise.pipeline import Judged, reproduce_rehearsal
-from reprise.pipeline_rehearsal import RehearsalOptions
-from reprise.project import find_project
-from reprise.run.processes import marked
-from reprise.run.segments import _mapped
+from reprise.runs.ray.processes import marked
+from reprise.runs.ray.segments import _mapped
 
 pytestmark = pytest.mark.rehearsal
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from reprise.nearby import nearest_word
+from reprise.core.nearby import nearest_word
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
-from reprise.recipe.verltree import VerlTree
 
 __all__ = ["RULES", "estimators", "losses"]
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from reprise.findings import Severity
+from reprise.core.findings import Severity
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.setup import Setup
-from reprise.recipe.verltree import VerlTree
 
 __all__ = ["Judgement", "NotApplicable", "Problem", "Rule", "Source", "Undecided", "divisors"]
 

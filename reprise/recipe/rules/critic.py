@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reprise.recipe.critic import with_critic_on_card
-from reprise.recipe.memory import GIB, training_memory
+from reprise.recipe.plan.critic import with_critic_on_card
+from reprise.recipe.plan.memory import GIB, training_memory
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source
 from reprise.recipe.rules.memory import card_memory
 from reprise.recipe.rules.parallel import SIZES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reprise.nearby import nearest_word
+from reprise.core.nearby import nearest_word
 from reprise.recipe.names import Names
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from reprise.recipe.memory import (
-    GIB,
-    rollout_memory,
-    smallest_rollout_tp,
-    training_memory,
-)
+from reprise.recipe.plan.memory import GIB, rollout_memory, smallest_rollout_tp, training_memory
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from reprise.nearby import nearest_word
+from reprise.core.nearby import nearest_word
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source
 from reprise.recipe.setup import Setup
 

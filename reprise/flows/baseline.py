@@ -1,0 +1,156 @@
+"""Record reference runs: several seeds of one recipe under one lock, resumable."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+from reprise import __version__
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_file, write_text
+from reprise.core.findings import Report
+from reprise.core.project import Project
+from reprise.curves.reference import load_reference
+from reprise.flows.key import KEYS
+from reprise.flows.place import DEFAULT, Place
+from reprise.flows.rehearsal import MODEL, Rehearsal, RehearsalOptions
+from reprise.runs.state.folder import FINISHED, RunFolder, readable_runs
+
+__all__ = ["BaselineOptions", "record_baseline"]
+
+COMMAND = "baseline"
+LABEL = "baseline"
+# Recorded seeds start here, so that the seeds that one types (1, 2, 3) are new ones.
+FIRST_SEED = 101
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineOptions:
+    """`seeds` runs are recorded; `replace` allows another reference to be replaced."""
+
+    seeds: int = 8
+    replace: bool = False
+    quiet: bool = False
+    place: Place = DEFAULT
+
+
+def record_baseline(project: Project, options: BaselineOptions) -> Report:
+    """Record what is missing of n seeds; write the reference when all are there.
+
+    A run that was finished before under the same lock, recipe, model and data is used again, so
+    that an interrupted recording goes on where it stopped. Raises OperatorError when a reference
+    of another lock is there and `replace` is not set.
+    """
+    rehearsal = RehearsalOptions(label=LABEL, quiet=options.quiet, place=options.place)
+    key = Rehearsal(project, rehearsal).key()
+    folder = options.place.reference(project, MODEL)
+    _may_write(folder, key, options)
+    recorded: dict[int, RunFolder] = {}
+    for seed in range(FIRST_SEED, FIRST_SEED + options.seeds):
+        run = _finished(project, key, seed)
+        if run is None:
+            ended = Rehearsal(project, replace(rehearsal, seed=seed)).run()
+            if ended.report is not None:
+                ended.report.command = COMMAND
+                return ended.report
+            run = ended.folder
+            _same_key(run, key)
+        recorded[seed] = run
+    _write_reference(project, folder, key, recorded)
+    report = Report(COMMAND, data={"reference": str(folder), "seeds": sorted(recorded)})
+    load_reference(folder)
+    report.passed("baseline-recorded")
+    return report
+
+
+def _may_write(folder: Path, key: Mapping[str, Any], options: BaselineOptions) -> None:
+    manifest = folder / "reference.toml"
+    if not manifest.is_file() or options.replace:
+        return
+    provenance = load_reference(folder).provenance
+    differing = [name for name in KEYS if provenance.get(name) != key[name]]
+    if differing:
+        raise OperatorError(
+            "baseline-exists",
+            str(manifest),
+            f"a reference with another {', '.join(differing)} is there",
+            "to replace it when the new one is complete: reprise baseline rehearsal --replace",
+        )
+
+
+def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
+    facts = run.read()
+    moved = [name for name in KEYS if facts.get(name) != key[name]]
+    if moved:
+        raise OperatorError(
+            "baseline-moved",
+            str(run.path),
+            f"{', '.join(moved)} changed while the reference was being recorded",
+            "repeat the command once nothing is edited any more; runs of one key are used again",
+        )
+
+
+def _finished(project: Project, key: Mapping[str, Any], seed: int) -> RunFolder | None:
+    for run, facts in readable_runs(project.runs, MODEL):
+        same = all(facts.get(name) == key[name] for name in KEYS)
+        if same and facts.get("seed") == seed and facts.get("state") == FINISHED:
+            return run
+    return None
+
+
+def _write_reference(
+    project: Project, folder: Path, key: Mapping[str, Any], runs: Mapping[int, RunFolder]
+) -> None:
+    """Copy the metrics and write reference.toml last: until then the old one stands."""
+    folder.mkdir(exist_ok=True)
+    entries = tomlkit.aot()
+    for seed, run in sorted(runs.items()):
+        name = f"seed-{seed}.jsonl"
+        write_text(folder / name, run.metrics_file(1).read_text())
+        entry = tomlkit.table()
+        entry.update({"file": name, "seed": seed, "sha256": sha256_file(folder / name)})
+        entries.append(entry)
+    judge = tomllib.loads((project.recipes / MODEL / "judge.toml").read_text())
+    first = next(iter(runs.values())).read()
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Written by `reprise baseline rehearsal`; do not edit by hand."))
+    document.update({"schema": 1, "recipe": MODEL, "kind": "recorded", "steps": key["steps"]})
+    document.add("runs", entries)
+    document.add("metrics", judge)
+    document.add(
+        "provenance",
+        {
+            **{name: key[name] for name in KEYS},
+            "verl": first["verl"],
+            "recorded": time.strftime("%Y-%m-%d", time.gmtime()),
+            "machine": _machine(),
+            **({"device": first["device"]} if first.get("device") else {}),
+            "python": platform.python_version(),
+            "reprise": __version__,
+            "run_ids": [run.name for _, run in sorted(runs.items())],
+        },
+    )
+    write_text(folder / "reference.toml", tomlkit.dumps(document))
+    for stale in folder.glob("seed-*.jsonl"):
+        if stale.name not in {f"seed-{seed}.jsonl" for seed in runs}:
+            shutil.move(stale, stale.with_suffix(".jsonl.old"))
+
+
+def _machine() -> str:
+    """The processor, in words, and the number of cores."""
+    import psutil
+
+    name = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            name = line.partition(":")[2].strip()
+            break
+    return f"{name}, {psutil.cpu_count()} cores"

@@ -1,0 +1,254 @@
+"""The cluster's life: look at the machines, start Ray on them, say what it is, stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reprise.cluster.doctor.context import Context
+from reprise.cluster.doctor.doctor import diagnose
+from reprise.cluster.hosts.hostfile import Hostfile
+from reprise.cluster.profile import load_profile
+from reprise.cluster.record import Node, Record, find_record, new_record
+from reprise.cluster.ssh import Ssh
+from reprise.cluster.start import Starter
+from reprise.cluster.status import cluster_state, judge_state
+from reprise.cluster.stop import stop_cluster
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Check, Finding, Report, Severity, State
+from reprise.core.progress import Display
+from reprise.core.project import Project
+from reprise.flows.cluster import Selection, look_at, scripts_of
+
+__all__ = ["UpOptions", "cluster_down", "cluster_status", "cluster_up", "watch_cluster"]
+
+_TOKENS_SINCE = (2, 52)
+"""The first Ray with token authentication (its release notes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """`ignore` names rules whose errors do not keep the cluster from starting."""
+
+    dry_run: bool = False
+    ignore: Sequence[str] = ()
+
+
+def cluster_up(selection: Selection, project: Project, options: UpOptions) -> Report:
+    """Start the cluster of a hostfile, complete one that has lost nodes, or leave a whole one be.
+
+    Nothing is started while a rule of the doctor fails. When a start fails, what was started is
+    stopped. `data["commands"]` holds each host's command.
+    """
+    hostfile = _hostfile(selection)
+    with _alone(hostfile.path):
+        record = find_record(hostfile.path)
+        if record is not None:
+            return _complete(record, hostfile, selection, project)
+        context = look_at(selection, project)
+        report, _ = diagnose(context, "cluster up")
+        report = _ignoring(report, options.ignore)
+        report.findings = [*selection.notes.findings, *report.findings]
+        report.data.pop("groups", None)
+        if list(report.errors()) and not options.dry_run:
+            report.note("cluster-up", str(hostfile.path), "nothing was started")
+            return report
+        return _start(context, hostfile, selection, project, options, report)
+
+
+def _start(
+    context: Context,
+    hostfile: Hostfile,
+    selection: Selection,
+    project: Project,
+    options: UpOptions,
+    report: Report,
+) -> Report:
+    _token_note(context, report)
+    nodes = _nodes(context, options.dry_run)
+    record = _record(hostfile, selection, nodes)
+    with Ssh(selection.site.ssh) as ssh, Display() as display:
+        starter = Starter(
+            record, selection.profile, selection.site, ssh, scripts_of(project), display
+        )
+        commands = [starter.command(node) for node in nodes]
+        if options.dry_run:
+            record.remove()
+        else:
+            report.absorb(starter.start_all())
+    report.data["commands"] = {command.node.name: command.shown() for command in commands}
+    report.data["cluster"] = record.to_json()
+    return report
+
+
+def _complete(record: Record, hostfile: Hostfile, selection: Selection, project: Project) -> Report:
+    """A second `up`: nothing on a whole cluster, the missing workers on one that has lost some."""
+    names = [(host.name, host.slots) for host in hostfile.hosts]
+    if names != [(node.name, node.slots) for node in record.nodes]:
+        raise OperatorError(
+            "cluster-up",
+            str(hostfile.path),
+            "the hosts differ from those of the cluster that was started from this file",
+            "stop it first: reprise cluster down, then reprise cluster up",
+        )
+    scripts = scripts_of(project)
+    # As it was started: a profile that was named then is not named again.
+    profile = load_profile(record.profile)
+    with Ssh(selection.site.ssh) as ssh, Display() as display:
+        state = cluster_state(record, ssh, scripts)
+        missing = [node for node in record.nodes if state.fault(node, node.slots) is not None]
+        if not missing and state.listed.why is None:
+            report = Report("cluster up")
+            report.passed("cluster-up")
+            report.note("cluster-up", str(hostfile.path), "the cluster is up; nothing was changed")
+            report.data["cluster"] = record.to_json()
+            return report
+        if record.nodes[0] in missing or state.listed.why is not None:
+            return replace(judge_state(record, state), command="cluster up")
+        starter = Starter(record, profile, selection.site, ssh, scripts, display)
+        report = starter.bring_back(missing, state)
+    report.data["cluster"] = record.to_json()
+    report.data["brought_back"] = [node.name for node in missing]
+    return report
+
+
+def cluster_status(selection: Selection, project: Project) -> Report:
+    """What the cluster of a hostfile is now, by its own list and by each host's word."""
+    record = _known(_hostfile(selection))
+    with Ssh(selection.site.ssh) as ssh:
+        return judge_state(record, cluster_state(record, ssh, scripts_of(project)))
+
+
+def watch_cluster(
+    selection: Selection, project: Project, seconds: float, tell: Callable[[str], None]
+) -> None:
+    """Ask again every `seconds`, and tell each change; until interrupted. Nothing is fenced."""
+    record = _known(_hostfile(selection))
+    scripts = scripts_of(project)
+    before: dict[str, str | None] = {}
+    with Ssh(selection.site.ssh) as ssh:
+        while True:
+            began = time.monotonic()
+            state = cluster_state(record, ssh, scripts)
+            now = {node.name: state.fault(node, node.slots) for node in record.nodes}
+            for name, fault in now.items():
+                if before.get(name, "") != fault:
+                    tell(f"{time.strftime('%H:%M:%S')} {name}: {fault or 'well'}")
+            before = now
+            time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+
+
+def cluster_down(selection: Selection, project: Project) -> Report:
+    """Stop the cluster of a hostfile, and only that; a cluster that is not known is no error."""
+    hostfile = _hostfile(selection)
+    with _alone(hostfile.path):
+        record = find_record(hostfile.path)
+        if record is None:
+            report = Report("cluster down")
+            report.passed("stop")
+            report.note(
+                "stop",
+                str(hostfile.path),
+                "no cluster of this hostfile is known here; reprise doctor lists what runs",
+            )
+            return report
+        with Ssh(selection.site.ssh) as ssh:
+            return stop_cluster(record, ssh, scripts_of(project))
+
+
+def _hostfile(selection: Selection) -> Hostfile:
+    if selection.hostfile is None:
+        raise OperatorError("hostfile", "HOSTFILE", "is needed here", "name the hostfile")
+    return selection.hostfile
+
+
+def _known(hostfile: Hostfile) -> Record:
+    record = find_record(hostfile.path)
+    if record is None:
+        raise OperatorError(
+            "cluster-record",
+            str(hostfile.path),
+            "no cluster of this hostfile is known here",
+            f"start it: reprise cluster up {hostfile.path}",
+        )
+    return record
+
+
+def _ignoring(report: Report, rules: Sequence[str]) -> Report:
+    """Errors of the named rules become warnings, and say so."""
+    unknown = set(rules) - {check.rule for check in report.checks}
+    if unknown:
+        fix = f"rules: {', '.join(sorted(check.rule for check in report.checks))}"
+        raise OperatorError("ignore", ", ".join(sorted(unknown)), "there is no such rule", fix)
+    report.checks = [
+        Check(check.rule, State.PASSED) if check.rule in rules else check for check in report.checks
+    ]
+    report.findings = [
+        Finding(f.rule, Severity.WARNING, f.where, f"{f.message} (ignored as asked)", f.fix)
+        if f.rule in rules and f.severity is Severity.ERROR
+        else f
+        for f in report.findings
+    ]
+    return report
+
+
+def _token_note(context: Context, report: Report) -> None:
+    for host, facts in context.answered():
+        text = facts.pairs("package").get("ray", "")
+        parts = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+        if len(parts) == 2 and parts < _TOKENS_SINCE:
+            report.warn(
+                "token",
+                host.name,
+                f"Ray {text} knows no tokens: whoever reaches its ports runs code on the nodes",
+                "use Ray 2.52 or later, or close the ports to all but the cluster",
+            )
+        return
+
+
+def _nodes(context: Context, dry_run: bool) -> list[Node]:
+    """Nodes with their addresses. The doctor's rules have passed, so that each has one."""
+    nodes = []
+    for host in context.hosts:
+        address = context.address(host)
+        if address is None and not dry_run:
+            raise OperatorError("address", host.name, "has no address", "add ip= in the hostfile")
+        ip, card = (address.ip, address.card) if address else ("ADDRESS?", "CARD?")
+        nodes.append(Node(host.name, host.slots, ip, card, host.user, host.port))
+    return nodes
+
+
+def _record(hostfile: Hostfile, selection: Selection, nodes: list[Node]) -> Record:
+    site = selection.site
+    values = {
+        "profile": selection.profile.name,
+        "python": site.container.python if site.container.image else site.paths.python,
+        "engine": site.container.engine,
+        "image": site.container.image,
+        "gcs_port": site.ports.gcs,
+        "dashboard_port": site.ports.dashboard,
+    }
+    return new_record(hostfile.path, values, nodes, site.paths.temp)
+
+
+@contextlib.contextmanager
+def _alone(hostfile: Path) -> Iterator[None]:
+    """Two commands must not start or stop the same cluster at once."""
+    descriptor = hostfile.open("rb")
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise OperatorError(
+                "cluster-busy",
+                str(hostfile),
+                "another command is starting or stopping this cluster",
+                "wait until it has ended",
+            ) from None
+        yield
+    finally:
+        descriptor.close()

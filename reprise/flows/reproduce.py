@@ -1,0 +1,161 @@
+"""The chain: the only place where rooms meet."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Report
+from reprise.core.project import Project
+from reprise.curves.judge import Judgement, judge_run
+from reprise.curves.reference import Reference, load_reference
+from reprise.curves.report import write_report
+from reprise.flows.key import KEYS
+from reprise.flows.place import Place
+from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
+from reprise.metrics import MetricTable, read_run
+from reprise.runs.state.folder import FINISHED, RunFolder, find_run, newest_finished
+
+__all__ = ["Judged", "judge_folder", "reproduce_rehearsal"]
+
+COMMAND = "reproduce"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A finished run, its judgement, and the report for the command line."""
+
+    folder: RunFolder
+    judgement: Judgement | None
+    report: Report
+
+
+def reproduce_rehearsal(project: Project, options: RehearsalOptions) -> Judged:
+    """Run the rehearsal from the model to the verdict.
+
+    The run folder keeps everything, also when a step fails. Raises OperatorError when the run
+    cannot be started; a job that fails is a report with its first error.
+    """
+    rehearsal = Rehearsal(project, options)
+    outcome = rehearsal.run()
+    if outcome.report is not None:
+        return Judged(outcome.folder, None, outcome.report)
+    return judge_folder(project, "rehearsal", outcome.folder.path)
+
+
+def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
+    """Judge a finished run of `model` (the newest when `run` is None) against its reference.
+
+    Writes verdict.json, curves.png and report.html into the run folder.
+    Raises CannotTell when there is no finished run, OperatorError when the folder is no run.
+    """
+    folder = _finished(project, model, run)
+    facts = folder.read()
+    if facts.get("model", model) != model:
+        raise OperatorError(
+            "run-model",
+            str(folder.path),
+            f"expected a run of {model}, found one of {facts['model']}",
+            f"make reproduce MODEL={facts['model']} RUN={shlex.quote(str(folder.path))}",
+        )
+    _comparable(folder, facts)
+    place = Place(facts.get("platform") or "cpu", facts.get("engine") or "fsdp")
+    reference = load_reference(_recorded(folder, place.reference(project, model), place))
+    table = read_run(folder.path)
+    steps = int(facts.get("steps") or reference.steps)
+    judgement = judge_run(table, reference, steps, seed=facts.get("seed"))
+    report = judgement.report(COMMAND)
+    _compare_origin(report, facts, reference, place)
+    _write(folder, judgement, table, reference, facts)
+    report.data |= {"run": str(folder.path), "report": str(folder.path / "report.html")}
+    return Judged(folder, judgement, report)
+
+
+def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
+    if run is not None:
+        folder = RunFolder(run.absolute()) if run.exists() else find_run(project.runs, str(run))
+        state = folder.read().get("state")
+        if state != FINISHED:
+            raise OperatorError(
+                "run-state",
+                str(folder.path),
+                f"expected a finished run, found state {state!r}",
+                "let the run end, or name another one",
+            )
+        return folder
+    newest = newest_finished(project.runs, model)
+    if newest is None:
+        raise CannotTell(
+            "run-missing",
+            str(project.runs / model),
+            "there is no finished run to judge",
+            f"train one: make train MODEL={model} HOSTFILE=<file>; or name the folder of one: "
+            f"make reproduce MODEL={model} RUN=<folder>",
+        )
+    return newest
+
+
+def _comparable(folder: RunFolder, facts: Mapping[str, Any]) -> None:
+    """Refuse to judge what no reference was recorded for: another architecture or algorithm."""
+    other = [f"{name}={facts[name]}" for name in ("arch", "algo") if facts.get(name)]
+    if other in ([], ["arch=hy3"]):
+        return
+    raise CannotTell(
+        "reference-missing",
+        str(folder.path),
+        f"the run is finished; there is no reference for {' '.join(other)} to judge it by",
+        "compare two such runs: reprise curves compare RUN --reference OTHER_RUN",
+    )
+
+
+def _recorded(folder: RunFolder, reference: Path, place: Place) -> Path:
+    if place.default or (reference / "reference.toml").is_file():
+        return reference
+    raise CannotTell(
+        "reference-missing",
+        str(folder.path),
+        f"the run is finished; no runs of {place.name} are recorded to judge it by",
+        f"record some: reprise baseline --platform {place.platform} --engine {place.engine}",
+    )
+
+
+def _compare_origin(
+    report: Report, facts: Mapping[str, Any], reference: Reference, place: Place
+) -> None:
+    """Say so when the reference was recorded with something else than the run used."""
+    rule = "reference-origin"
+    recorded = reference.provenance
+    differing = [
+        name
+        for name in KEYS
+        if name != "steps" and name in recorded and recorded[name] != facts.get(name)
+    ]
+    report.passed(rule)
+    if differing:
+        report.warn(
+            rule,
+            f"recipes/{facts.get('model')}/reference",
+            f"the reference was recorded with another {', '.join(differing)} than the run used: "
+            "a difference between them may come from that",
+            "record new reference runs: "
+            + (
+                f"reprise baseline --platform {place.platform} --engine {place.engine}"
+                if facts.get("model") == "rehearsal"
+                else "several seeds on its cluster (docs/curves.md)"
+            ),
+        )
+
+
+def _write(
+    folder: RunFolder,
+    judgement: Judgement,
+    table: MetricTable,
+    reference: Reference,
+    facts: Mapping[str, Any],
+) -> None:
+    shown = {name: value for name, value in facts.items() if name not in ("process", "state")}
+    write_report(folder.path, judgement, table, reference, shown)

@@ -1,0 +1,177 @@
+"""May a run be taken up again, and is it still the run that was started?"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Report
+from reprise.core.project import Project
+from reprise.flows.train.job import Task
+from reprise.runs.ray.contact import contact_of, private_elsewhere
+from reprise.runs.ray.jobs import ENDED
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.pulse import QUIET_SECONDS, pulse_age, supervised
+from reprise.runs.supervise.resume import steps_recorded
+from reprise.runs.supervise.supervise import GONE_RULE
+
+__all__ = ["EARLY", "may_resume", "place_of", "unchanged", "without_its_ray"]
+
+RULE = "train-changed"
+EARLY = frozenset({GONE_RULE})
+"""Rules that are decided before anything is checked."""
+
+
+def unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -> None:
+    """A later attempt with another recipe, lock or data set would continue another run's curve."""
+    storage = str(folder.read()["storage"])
+    pairs = (
+        ("config.yaml", task.config(folder.name, storage), "the recipe, as composed now,"),
+        ("versions.lock", project.lock.read_text(encoding="utf-8"), "the project's lock"),
+    )
+    for name, now, what in pairs:
+        path = folder.path / name
+        try:
+            then = path.read_text(encoding="utf-8")
+        except OSError as error:
+            report.unknown(RULE, str(path), f"cannot be read: {error.strerror}", "look at the run")
+            continue
+        if then == now:
+            continue
+        lines = zip(then.splitlines(), now.splitlines(), strict=False)
+        first = next((number for number, (a, b) in enumerate(lines, 1) if a != b), 0)
+        report.failed(
+            RULE,
+            f"{path}:{first}" if first else str(path),
+            f"{what} is not what the run was started with",
+            f"restore it (git checkout), start a new run, or: --force {RULE}",
+        )
+    _same_rows(report, folder.read().get("rows"), task)
+    report.settle(RULE)
+
+
+def _same_rows(report: Report, then: int | None, task: Task) -> None:
+    """verl's data.pt holds how far an order of samples was followed, not of how many.
+
+    A sampler of another length deals out another order without a word.
+    """
+    now = task.loaded.known.rows
+    if then is None or now is None or then == now:
+        return
+    report.failed(
+        RULE,
+        str((task.values.get("data") or {}).get("train_files")),
+        f"has {now} rows, and had {then} when the run was started: data.pt of its checkpoints "
+        "goes on in the order of the other data",
+        f"restore the file, start a new run, or: --force {RULE}",
+    )
+
+
+def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
+    """Raises OperatorError for a run that is finished, another command's, or supervised now."""
+    if facts.get("state") == "finished":
+        raise OperatorError(
+            "train-resume",
+            folder.name,
+            "the run is finished: there is nothing to take up",
+            f"judge it: make reproduce MODEL={_model_of(folder, facts)} "
+            f"RUN={shlex.quote(str(folder.path))}",
+        )
+    if "place" not in facts:
+        raise OperatorError(
+            "train-resume",
+            folder.name,
+            "the run was not started by `reprise train`",
+            f"start one: reprise train {_model_of(folder, facts)}",
+        )
+    if (host := private_elsewhere(facts)) is not None:
+        raise OperatorError(
+            "train-resume",
+            folder.name,
+            f"its Ray is private to {host}",
+            f"on {host}: reprise train --resume {folder.name}",
+        )
+    if not supervised(folder, facts, exact=True):
+        _was_written(folder, facts)
+        return
+    watcher = facts.get("watcher") or {}
+    age = pulse_age(folder, exact=True)
+    seen = "" if age is None else f", seen {age:.0f} s ago"
+    raise OperatorError(
+        "train-resume",
+        folder.name,
+        f"process {watcher.get('pid')} on {watcher.get('host')} supervises it already{seen}",
+        f"only look at it: reprise status {folder.name}; to take it over, end that command (Ctrl-C "
+        f"leaves the job running), or wait {QUIET_SECONDS:.0f} s where its machine is gone",
+    )
+
+
+def _model_of(folder: RunFolder, facts: Mapping[str, Any]) -> str:
+    return facts.get("model") or folder.path.parent.name
+
+
+def _was_written(folder: RunFolder, facts: Mapping[str, Any]) -> None:
+    if not facts.get("storage") or not facts.get("checkpoints"):
+        raise OperatorError(
+            "train-resume",
+            folder.name,
+            "the command that made it was cut off before its folder was written: nothing was "
+            "submitted",
+            f"start a new run: reprise train {_model_of(folder, facts)}",
+        )
+
+
+def place_of(folder: RunFolder, facts: Mapping[str, Any], given: str | None) -> str | None:
+    """The address where an attached run goes on: its own, or the one `given` instead.
+
+    Raises OperatorError for a run that has no address of others.
+    """
+    if facts.get("place") == "attached":
+        return given or facts.get("address")
+    if given is not None:
+        raise OperatorError(
+            "train-resume",
+            "--address",
+            f"{folder.name} was not started in a Ray of others",
+            "leave it out: the run goes on where it was started",
+        )
+    return None
+
+
+def without_its_ray(folder: RunFolder, address: str | None, force: Sequence[str]) -> None:
+    """Look at an attempt whose end is not recorded, where its Ray may have moved or gone.
+
+    With the rule GONE_RULE forced, a Ray that does not answer took the job with it. Raises
+    OperatorError when the job may still run elsewhere than at `address`.
+    """
+    left = [item for item in folder.attempts() if item["ended"] is None]
+    if not left:
+        return
+    moved = address is not None and address != folder.read().get("address")
+    if not moved and GONE_RULE not in force:
+        return
+    job = str(left[-1]["job"])
+    try:
+        state = contact_of(folder).jobs.find(job)
+    except CannotTell as error:
+        if GONE_RULE in force:
+            message = f"its Ray is gone for good (--force {GONE_RULE}): {error.message}"
+            reached = max(steps_recorded(folder), default=None)
+            folder.end_attempt(int(left[-1]["number"]), "lost", reached, message)
+            folder.event("ended", attempt=left[-1]["number"], outcome="lost", forced=GONE_RULE)
+            return
+        raise OperatorError(
+            GONE_RULE,
+            str(folder.read().get("address")),
+            f"the last attempt ran there, and its Ray does not answer: {job} may still be running",
+            f"when that Ray is gone for good, and the job with it: --force {GONE_RULE}",
+        ) from None
+    if moved and state is not None and state not in ENDED:
+        raise OperatorError(
+            GONE_RULE,
+            str(folder.read().get("address")),
+            f"{job} is {state} there",
+            f"attach to it: leave --address out; or end it: reprise stop {folder.name}",
+        )
