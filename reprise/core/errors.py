@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reprise.core.findings import Report
+from reprise.core.rules import render, rule_id
 
 __all__ = ["CannotTell", "OperatorError"]
 
@@ -10,14 +11,19 @@ __all__ = ["CannotTell", "OperatorError"]
 class OperatorError(Exception):
     """Something is wrong, and the command cannot go on: exit code 1.
 
-    `rule` names the kind of fault, `where` the operator's own thing, `fix` what to do.
+    `rule` names a text of the registry (`lock-unknown.machine`), filled with `values`; or a rule,
+    with its own message and fix. `where` names the operator's own thing.
     """
 
     exit_code = 1
 
-    def __init__(self, rule: str, where: str, message: str, fix: str) -> None:
+    def __init__(
+        self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
+        if message is None:
+            message, fix = render(rule, values)
         super().__init__(f"{where}: {message}")
-        self.rule = rule
+        self.rule = rule_id(rule)
         self.where = where
         self.message = message
         self.fix = fix

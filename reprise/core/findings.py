@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Check", "Finding", "Report", "Severity", "State", "Verdict", "without_credentials"]
+from reprise.core import rules
+
+__all__ = [
+    "Check",
+    "Finding",
+    "Report",
+    "Severity",
+    "State",
+    "Verdict",
+    "make_finding",
+    "without_credentials",
+]
 
 _CREDENTIALS = re.compile(r"(\w+://)[^/@\s]+@")
 
@@ -74,6 +85,23 @@ class Finding:
         }
 
 
+def make_finding(
+    severity: Severity,
+    rule: str,
+    where: str,
+    message: str | None,
+    fix: str,
+    values: Mapping[str, object],
+) -> Finding:
+    """A finding with the text that the registry has for `rule` (as in `gpu-count.too-few`).
+
+    Where `message` is given, `rule` is a plain id and `message` and `fix` are used as they are.
+    """
+    if message is None:
+        message, fix = rules.render(rule, values)
+    return Finding(rules.rule_id(rule), severity, where, message, fix)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """A rule that was to be evaluated, and its state."""
@@ -99,23 +127,45 @@ class Report:
         """Record that `rule` was evaluated and holds."""
         self.checks.append(Check(rule, State.PASSED))
 
-    def failed(self, rule: str, where: str, message: str, fix: str) -> None:
-        """Record that `rule` does not hold: an error."""
-        self.checks.append(Check(rule, State.FAILED))
-        self.findings.append(Finding(rule, Severity.ERROR, where, message, fix))
+    def failed(
+        self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
+        """Record that a rule does not hold: an error.
 
-    def unknown(self, rule: str, where: str, message: str, fix: str) -> None:
-        """Record that `rule` could not be evaluated, and why."""
-        self.checks.append(Check(rule, State.UNKNOWN))
-        self.findings.append(Finding(rule, Severity.WARNING, where, message, fix))
+        `rule` names a text of the registry, filled with `values`; or a rule, with its own words.
+        """
+        self.checks.append(Check(rules.rule_id(rule), State.FAILED))
+        self._add(Severity.ERROR, rule, where, message, fix, values)
 
-    def warn(self, rule: str, where: str, message: str, fix: str) -> None:
+    def unknown(
+        self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
+        """Record that a rule could not be evaluated, and why; arguments as of `failed`."""
+        self.checks.append(Check(rules.rule_id(rule), State.UNKNOWN))
+        self._add(Severity.WARNING, rule, where, message, fix, values)
+
+    def warn(
+        self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
         """Add a warning; it does not change the verdict. Record the rule's state apart."""
-        self.findings.append(Finding(rule, Severity.WARNING, where, message, fix))
+        self._add(Severity.WARNING, rule, where, message, fix, values)
 
-    def note(self, rule: str, where: str, message: str, fix: str = "") -> None:
+    def note(
+        self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
         """Add a note; it does not change the verdict."""
-        self.findings.append(Finding(rule, Severity.NOTE, where, message, fix))
+        self._add(Severity.NOTE, rule, where, message, fix, values)
+
+    def _add(
+        self,
+        severity: Severity,
+        rule: str,
+        where: str,
+        message: str | None,
+        fix: str,
+        values: Mapping[str, object],
+    ) -> None:
+        self.findings.append(make_finding(severity, rule, where, message, fix, values))
 
     def settle(self, rule: str) -> None:
         """Record `rule` as passed unless it already has a state (it found nothing wrong)."""

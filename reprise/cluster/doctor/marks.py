@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reprise.cluster.hosts.names import fold
-from reprise.core.findings import Check, Finding, Report, Severity, State
+from reprise.core.findings import Check, Finding, Report, Severity, State, make_finding
 
 __all__ = ["Mark", "Marks"]
 
@@ -35,21 +35,43 @@ class Marks:
         """The rule holds on `host`."""
         self.marks.append(Mark(rule, host, State.PASSED))
 
-    def bad(self, rule: str, host: str, message: str, fix: str) -> None:
-        """The rule does not hold: an error."""
-        self.marks.append(Mark(rule, host, State.FAILED, Severity.ERROR, message, fix))
+    def bad(
+        self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
+        """The rule does not hold: an error. `rule` may name a text, as of `Report.failed`."""
+        self._add(State.FAILED, Severity.ERROR, rule, host, message, fix, values)
 
-    def warn(self, rule: str, host: str, message: str, fix: str) -> None:
+    def warn(
+        self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
         """The rule holds, with something to look at."""
-        self.marks.append(Mark(rule, host, State.PASSED, Severity.WARNING, message, fix))
+        self._add(State.PASSED, Severity.WARNING, rule, host, message, fix, values)
 
-    def note(self, rule: str, host: str, message: str, fix: str = "") -> None:
+    def note(
+        self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
         """The rule holds, with something to know."""
-        self.marks.append(Mark(rule, host, State.PASSED, Severity.NOTE, message, fix))
+        self._add(State.PASSED, Severity.NOTE, rule, host, message, fix, values)
 
-    def blank(self, rule: str, host: str, message: str, fix: str) -> None:
+    def blank(
+        self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
         """The rule could not be evaluated: never fine."""
-        self.marks.append(Mark(rule, host, State.UNKNOWN, Severity.WARNING, message, fix))
+        self._add(State.UNKNOWN, Severity.WARNING, rule, host, message, fix, values)
+
+    def _add(
+        self,
+        state: State,
+        severity: Severity,
+        rule: str,
+        host: str,
+        message: str | None,
+        fix: str,
+        values: Mapping[str, object],
+    ) -> None:
+        found = make_finding(severity, rule, host, message, fix, values)
+        mark = Mark(found.rule, host, state, severity, found.message, found.fix)
+        self.marks.append(mark)
 
     def groups(self, hosts: Iterable[str]) -> list[tuple[str, list[Mark]]]:
         """Hosts with the same words, folded; those with nothing to tell come first."""
