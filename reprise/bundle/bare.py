@@ -64,7 +64,7 @@ def collect_bare(
                     pass
                 case _:
                     left_out.append(name)
-                    report.note("bundle-note", name, "is not in the bundle")
+                    report.note("bundle-note.bundle", name)
                     continue
             entries.append(name)
             report.passed(name)
@@ -85,7 +85,7 @@ def adding(name: str, report: Report) -> Iterator[None]:
 def has_commits(root: Path, report: Report) -> bool:
     """Whether the project is a checkout; what of it a bundle does not carry is reported."""
     if not (root / ".git").exists():
-        report.note("bundle-note", "project", "is no git checkout, so that it is not in the bundle")
+        report.note("bundle-note.git-checkout-so", "project")
         return False
     if git("status", "--porcelain", "--untracked-files=no", cwd=root).strip():
         message = "has changes that are not committed: the bundle carries the last commit"

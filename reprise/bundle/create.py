@@ -155,7 +155,7 @@ def _collect(
                     _image(staging, short, entry)
                 case _:
                     left_out.append(name)
-                    report.note("bundle-note", name, "is not in the bundle")
+                    report.note("bundle-note.bundle", name)
                     continue
             entries.append(name)
             report.passed(name)

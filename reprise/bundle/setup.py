@@ -62,11 +62,9 @@ def setup_from_bundle(
     if any(name.startswith("data.") for name in entries):
         place_data(laid, lock_path, report)
     for archive in sorted((laid.folder / "images").glob("*.tar")):
-        report.note(
-            "bundle-note", archive.stem, f"load it into the engine: docker load -i {archive}"
-        )
+        report.note("bundle-note.load-into-engine", archive.stem, archive=archive)
     if any(name.startswith("package.") for name in entries):
-        report.note("bundle-note", "packages", f"their wheels lie in {laid.folder}/wheels")
-    report.note("bundle-note", str(laid.folder), "holds the unpacked bundle; yours to delete")
+        report.note("bundle-note.wheels-lie-wheels", "packages", folder=laid.folder)
+    report.note("bundle-note.holds-unpacked-bundle", str(laid.folder))
     report.settle("bundle-complete")
     return report

@@ -148,16 +148,11 @@ def _word(text: str) -> str:
 def write_new(path: Path, text: str, report: Report) -> None:
     """Write a file that is not there yet; one that is there is left as it is, and told of."""
     if path.exists():
-        report.note("init", str(path), "is there already and was left as it is")
+        report.note("init.already-left", str(path))
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     except OSError as error:
-        raise OperatorError(
-            "init",
-            str(path),
-            f"could not be written: {error.strerror}",
-            "name another place: SITE=FILE for the site file, the argument for the hostfile",
-        ) from None
-    report.note("init", str(path), "was written; read it, every line says why it is there")
+        raise OperatorError("init.could-written", str(path), strerror=error.strerror) from None
+    report.note("init.written-read-every", str(path))

@@ -118,9 +118,7 @@ def find_record(hostfile: Path) -> Record | None:
         nodes = [Node(**node) for node in values.pop("nodes")]
         return Record(**values, nodes=nodes)
     except (orjson.JSONDecodeError, TypeError, KeyError) as error:
-        raise OperatorError(
-            "cluster-record", str(path), f"is no record of a cluster: {error}", "look at the file"
-        ) from None
+        raise OperatorError("cluster-record.record-cluster", str(path), error=error) from None
 
 
 def new_record(hostfile: Path, values: dict[str, Any], nodes: list[Node], temp: str) -> Record:

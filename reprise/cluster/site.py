@@ -172,12 +172,12 @@ def load_site(path: Path | None = None) -> Site:
     path = path or site_path()
     if not path.is_file():
         if named:
-            raise OperatorError(_RULE, str(path), "there is no such site file", "reprise init")
+            raise OperatorError("site.such-site-file", str(path))
         return Site()
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OperatorError(_RULE, str(path), f"is no TOML: {error}", "correct the file") from None
+        raise OperatorError("site.toml", str(path), error=error) from None
     try:
         return Site.model_validate(values)
     except ValidationError as error:

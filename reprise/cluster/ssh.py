@@ -62,9 +62,7 @@ class Ssh:
     def __init__(self, settings: SshSettings) -> None:
         self.settings = settings
         if shutil.which("ssh") is None:
-            raise CannotTell(
-                "ssh", "ssh", "there is no OpenSSH client here", "install openssh-client"
-            )
+            raise CannotTell("ssh.openssh-client-here", "ssh")
         # Sockets have paths of at most 107 bytes: a short folder, whatever TMPDIR says.
         root = tempfile.gettempdir()
         folder = tempfile.mkdtemp(prefix="rp-", dir=root if len(root) < 40 else "/tmp")  # noqa: S108

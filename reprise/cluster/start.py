@@ -128,12 +128,7 @@ class Starter:
             return True
         said = " | ".join(answer.said.splitlines()[-8:]) or answer.outcome.value
         what = "Ray did not start" if answer.reached else f"the start failed ({answer.outcome})"
-        report.failed(
-            "start",
-            answer.host,
-            f"{what}: {said}",
-            "correct what the host says here, then repeat the command",
-        )
+        report.failed("start.plain", answer.host, what=what, said=said)
         return False
 
     def _barrier(self, nodes: Sequence[Node], report: Report) -> NodeList | None:
@@ -145,11 +140,11 @@ class Starter:
         task.end(found.why or f"{len(nodes) - len(short)} of {len(nodes)} there")
         if found.why is not None:
             report.failed(
-                "barrier",
+                "barrier.node-list-did",
                 self.record.nodes[0].name,
-                f"the node list at {self.record.address} did not answer within "
-                f"{_BARRIER_SECONDS:.0f} s: {found.why}",
-                "look at the head's load and its firewall, then repeat the command",
+                address=self.record.address,
+                barrier_seconds=_BARRIER_SECONDS,
+                why=found.why,
             )
             return None
         for name, message in short.items():

@@ -64,10 +64,7 @@ def judge_state(record: Record, state: ClusterState) -> Report:
     report = Report("cluster status")
     if state.listed.why is not None:
         report.failed(
-            "api",
-            record.nodes[0].name,
-            f"the node list at {record.address} does not answer: {state.listed.why}",
-            "read the head's logs, then: reprise cluster down, reprise cluster up",
+            "api.node-list-does", record.nodes[0].name, address=record.address, why=state.listed.why
         )
     else:
         report.passed("api")

@@ -39,19 +39,11 @@ def _judge(answer: Answer, report: Report) -> bool:
     if facts.one("stopped") != "yes":
         said = (answer.said.splitlines() or [answer.outcome.value])[-1]
         report.unknown(
-            "stop",
-            answer.host,
-            f"could not be stopped ({answer.outcome.value}): {said}",
-            "repeat `reprise cluster down` when the host answers again",
+            "stop.could-stopped", answer.host, outcome_value=answer.outcome.value, said=said
         )
         return False
     if left := facts.all("left"):
-        report.failed(
-            "stop",
-            answer.host,
-            f"did not go: {', '.join(left)}",
-            "look at it on the host; nothing but this cluster's own was touched",
-        )
+        report.failed("stop.did-go", answer.host, lefts=", ".join(left))
         return False
     return True
 

@@ -35,10 +35,7 @@ def judge_run(
     """
     if expected_steps < 1:
         raise OperatorError(
-            "steps",
-            table.run,
-            f"expected a positive number of steps that the run was to train, got {expected_steps}",
-            "state it: reprise curves compare RUN --reference REF --steps N",
+            "steps.expected-positive-number", table.run, expected_steps=expected_steps
         )
     steps = min(expected_steps, reference.steps)
     metrics = reference.metrics

@@ -104,11 +104,12 @@ def _in_the_way(wanted: Wanted, found: str) -> OperatorError:
     size = wanted.target.stat().st_size
     expected = f"{wanted.bytes:,} bytes, " if wanted.bytes else ""
     return OperatorError(
-        "data-hash",
+        "data-hash.another-file-expected",
         str(wanted.target),
-        f"another file is there: expected {expected}sha256 {wanted.sha256}; found {size:,} bytes, "
-        f"sha256 {found} (a file that was loaded and written again has other bytes)",
-        "move it away, or repeat with --replace",
+        expected=expected,
+        sha256=wanted.sha256,
+        size=size,
+        found=found,
     )
 
 
@@ -129,11 +130,11 @@ def _from_local(
             room_for(wanted.target.parent, wanted.bytes)
             return place(candidate, wanted.target, wanted.sha256, False, progress), str(candidate)
     raise OperatorError(
-        "data-missing",
+        "data-missing.looked",
         str(local),
-        f"{wanted.target.name} of {wanted.name} is not there "
-        f"(looked for {', '.join(str(item) for item in candidates)})",
-        "give the file itself, or a folder that holds it",
+        target_name=wanted.target.name,
+        wanted_name=wanted.name,
+        items=", ".join(str(item) for item in candidates),
     )
 
 
@@ -175,8 +176,9 @@ def count_rows(wanted: Wanted) -> None:
     file = open_parquet(wanted.target)
     if file.metadata.num_rows != wanted.rows:
         raise OperatorError(
-            "data-rows",
+            "data-rows.rows-lock-says",
             str(wanted.target),
-            f"{file.metadata.num_rows:,} rows, the lock says {wanted.rows:,} for these bytes",
-            f"correct `rows` of data.{wanted.name} in versions.lock",
+            num_rows=file.metadata.num_rows,
+            rows=wanted.rows,
+            wanted_name=wanted.name,
         )

@@ -79,10 +79,7 @@ def _may_write(folder: Path, key: Mapping[str, Any], options: BaselineOptions) -
     differing = [name for name in KEYS if provenance.get(name) != key[name]]
     if differing:
         raise OperatorError(
-            "baseline-exists",
-            str(manifest),
-            f"a reference with another {', '.join(differing)} is there",
-            "to replace it when the new one is complete: reprise baseline rehearsal --replace",
+            "baseline-exists.reference-another", str(manifest), differings=", ".join(differing)
         )
 
 
@@ -91,10 +88,7 @@ def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
     moved = [name for name in KEYS if facts.get(name) != key[name]]
     if moved:
         raise OperatorError(
-            "baseline-moved",
-            str(run.path),
-            f"{', '.join(moved)} changed while the reference was being recorded",
-            "repeat the command once nothing is edited any more; runs of one key are used again",
+            "baseline-moved.changed-while-reference", str(run.path), moveds=", ".join(moved)
         )
 
 

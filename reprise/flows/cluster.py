@@ -75,22 +75,12 @@ def select(
 ) -> tuple[Report, Selection | None]:
     """Read site, profile and hostfile; None when the report says that the hostfile is wrong."""
     if path is None and (include or exclude):
-        raise OperatorError(
-            "hosts-select",
-            ", ".join([*include, *exclude]),
-            "--include and --exclude choose among the hosts of a hostfile, and none was named",
-            "name the hostfile, or leave them out",
-        )
+        raise OperatorError("hosts-select.include-exclude-choose", ", ".join([*include, *exclude]))
     site = load_site()
     profile, note = profile_for(site, profile_name)
     notes = Report("hosts")
     if note and path is not None and profile.accelerator == "none":
-        notes.warn(
-            "profile",
-            str(path),
-            f"{note}: that says nothing of these hosts",
-            "--profile h20, s5000 or cpu; or profile = ... in the site file",
-        )
+        notes.warn("profile.says-nothing-these", str(path), note=note)
     elif note:
         notes.note("profile", "this machine", note)
     if path is None:
@@ -162,7 +152,7 @@ def init_site(project: Project, hostfile: Path) -> Report:
     look = Look([Host(name, slots, 0)], profile, Site(), Expected(), scripts_of(project))
     facts = look_here(look).facts.get(name)
     if facts is None:
-        raise CannotTell("init", name, "the probe did not run here", "run sh scripts/probe.sh")
+        raise CannotTell("init.probe-did-run", name)
     python = project.rehearsal_python
     interpreter = str(python) if profile.name == "cpu" and python.exists() else Paths().python
     report = Report("init")
@@ -206,7 +196,7 @@ def look_at(selection: Selection, project: Project, mark: str = "", container: s
     if selection.hostfile is None:
         return look_here(_with_rehearsal(what, project))
     if not selection.hosts:
-        raise OperatorError("hostfile", "hosts", "no host is left", "name at least one host")
+        raise OperatorError("hostfile.host-left", "hosts")
     total = len(selection.hosts)
     with Ssh(selection.site.ssh) as ssh, task("doctor", total, "hosts") as shown:
         return look(what, ssh, lambda answer: shown.advance(1, answer.host))

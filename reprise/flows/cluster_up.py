@@ -55,7 +55,7 @@ def cluster_up(selection: Selection, project: Project, options: UpOptions) -> Re
         report.findings = [*selection.notes.findings, *report.findings]
         report.data.pop("groups", None)
         if list(report.errors()) and not options.dry_run:
-            report.note("cluster-up", str(hostfile.path), "nothing was started")
+            report.note("cluster-up.nothing-started", str(hostfile.path))
             return report
         return _start(context, hostfile, selection, project, options, report)
 
@@ -89,12 +89,7 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
     """A second `up`: nothing on a whole cluster, the missing workers on one that has lost some."""
     names = [(host.name, host.slots) for host in hostfile.hosts]
     if names != [(node.name, node.slots) for node in record.nodes]:
-        raise OperatorError(
-            "cluster-up",
-            str(hostfile.path),
-            "the hosts differ from those of the cluster that was started from this file",
-            "stop it first: reprise cluster down, then reprise cluster up",
-        )
+        raise OperatorError("cluster-up.hosts-differ-from", str(hostfile.path))
     scripts = scripts_of(project)
     # As it was started: a profile that was named then is not named again.
     profile = load_profile(record.profile)
@@ -104,7 +99,7 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
         if not missing and state.listed.why is None:
             report = Report("cluster up")
             report.passed("cluster-up")
-            report.note("cluster-up", str(hostfile.path), "the cluster is up; nothing was changed")
+            report.note("cluster-up.cluster-up-nothing", str(hostfile.path))
             report.data["cluster"] = record.to_json()
             return report
         if record.nodes[0] in missing or state.listed.why is not None:
@@ -150,11 +145,7 @@ def cluster_down(selection: Selection, project: Project) -> Report:
         if record is None:
             report = Report("cluster down")
             report.passed("stop")
-            report.note(
-                "stop",
-                str(hostfile.path),
-                "no cluster of this hostfile is known here; reprise doctor lists what runs",
-            )
+            report.note("stop.cluster-hostfile-known", str(hostfile.path))
             return report
         with Ssh(selection.site.ssh) as ssh:
             return stop_cluster(record, ssh, scripts_of(project))
@@ -162,7 +153,7 @@ def cluster_down(selection: Selection, project: Project) -> Report:
 
 def _hostfile(selection: Selection) -> Hostfile:
     if selection.hostfile is None:
-        raise OperatorError("hostfile", "HOSTFILE", "is needed here", "name the hostfile")
+        raise OperatorError("hostfile.needed-here", "HOSTFILE")
     return selection.hostfile
 
 
@@ -170,10 +161,7 @@ def _known(hostfile: Hostfile) -> Record:
     record = find_record(hostfile.path)
     if record is None:
         raise OperatorError(
-            "cluster-record",
-            str(hostfile.path),
-            "no cluster of this hostfile is known here",
-            f"start it: reprise cluster up {hostfile.path}",
+            "cluster-record.cluster-hostfile-known", str(hostfile.path), hostfile_path=hostfile.path
         )
     return record
 
@@ -201,12 +189,7 @@ def _token_note(context: Context, report: Report) -> None:
         text = facts.pairs("package").get("ray", "")
         parts = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
         if len(parts) == 2 and parts < _TOKENS_SINCE:
-            report.warn(
-                "token",
-                host.name,
-                f"Ray {text} knows no tokens: whoever reaches its ports runs code on the nodes",
-                "use Ray 2.52 or later, or close the ports to all but the cluster",
-            )
+            report.warn("token.ray-knows-tokens", host.name, text=text)
         return
 
 
@@ -216,7 +199,7 @@ def _nodes(context: Context, dry_run: bool) -> list[Node]:
     for host in context.hosts:
         address = context.address(host)
         if address is None and not dry_run:
-            raise OperatorError("address", host.name, "has no address", "add ip= in the hostfile")
+            raise OperatorError("address.address", host.name)
         ip, card = (address.ip, address.card) if address else ("ADDRESS?", "CARD?")
         nodes.append(Node(host.name, host.slots, ip, card, host.user, host.port))
     return nodes
@@ -243,12 +226,7 @@ def _alone(hostfile: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise OperatorError(
-                "cluster-busy",
-                str(hostfile),
-                "another command is starting or stopping this cluster",
-                "wait until it has ended",
-            ) from None
+            raise OperatorError("cluster-busy.another-command-starting", str(hostfile)) from None
         yield
     finally:
         descriptor.close()

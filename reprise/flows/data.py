@@ -36,12 +36,7 @@ class FetchRequest:
 
 def _wanted(project: Project, name: str, entry: Data) -> Wanted:
     if entry.revision is None or entry.sha256 is None:
-        raise OperatorError(
-            "data-unpinned",
-            f"data.{name}",
-            "the lock has no revision or no sha256 for it",
-            f"reprise lock update {name} --to REVISION",
-        )
+        raise OperatorError("data-unpinned.lock-revision-sha", f"data.{name}", name=name)
     target = data_dir(project) / entry.path
     return Wanted(
         name, entry.repo, entry.revision, entry.file, target, entry.sha256, entry.bytes, entry.rows
@@ -70,12 +65,7 @@ def fetch_data(
     unless it is asked for by name: that file is checked instead.
     """
     if request.local is not None and request.mirror:
-        raise OperatorError(
-            "data-source",
-            "--from and --mirror",
-            "the files are in one place",
-            "leave one of them out",
-        )
+        raise OperatorError("data-source.files-one-place", "--from and --mirror")
     report = Report("data fetch")
     lock = read_lock(project.lock)
     roles = _roles(project)
@@ -87,10 +77,10 @@ def fetch_data(
     for name in names or list(lock.data):
         role = roles.get(name, "train")
         if instead.get(role):
-            report.note("data-fetch", f"data.{name}", f"not fetched: {INSTEAD[role]} is set")
+            report.note("data-fetch.fetched-set", f"data.{name}", instead=INSTEAD[role])
             continue
         if name not in lock.data:
-            report.failed("data-fetch", name, "is no data entry", "reprise data fetch NAME")
+            report.failed("data-fetch.data-entry", name)
             continue
         places = Places(_hubs(hub, request.mirror, lock.data[name].mirrors), request.local)
         with retries_told(say):

@@ -184,12 +184,7 @@ def _checked(
         val = _own("val") or existing(_filled(settings.val_files, folder), folder)
         brought = [path for path in [*train, *val] if path.is_relative_to(folder)]
     if not train and not val:
-        raise OperatorError(
-            "data-file",
-            command,
-            "no file was named, and no recipe or override names one",
-            f"reprise {command} FILE..., or --model MODEL",
-        )
+        raise OperatorError("data-file.file-named-recipe", command, command=command)
     inputs = Inputs(
         router_of(project, request.model, request.verl, say),
         settings,

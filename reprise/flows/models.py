@@ -65,14 +65,9 @@ def _wanted(project: Project, name: str) -> ModelWanted:
     entry = _entry(project, name)
     if entry is None:
         known = ", ".join(read_lock(project.lock).model)
-        raise OperatorError("lock-entry", name, "is no model of the lock", f"one of: {known}")
+        raise OperatorError("lock-entry.model-lock", name, known=known)
     if entry.revision is None:
-        raise OperatorError(
-            "data-unpinned",
-            f"model.{name}",
-            "the lock has no revision for it",
-            f"reprise lock update {name} --to REVISION",
-        )
+        raise OperatorError("data-unpinned.lock-revision", f"model.{name}", name=name)
     return ModelWanted(name, entry.repo, entry.revision, entry.config_sha256, entry.index_sha256)
 
 

@@ -44,12 +44,7 @@ class Place:
                     f"rehearsal-{name}", value, message, f"one of {', '.join(known)}"
                 )
         if self.platform == "cpu" and self.engine == "megatron":
-            raise OperatorError(
-                "rehearsal-engine",
-                "megatron",
-                "Megatron-LM needs a GPU, and the platform is cpu",
-                "make reproduce PLATFORM=gpu ENGINE=megatron on a machine with one, or ENGINE=fsdp",
-            )
+            raise OperatorError("rehearsal-engine.megatron-lm-needs", "megatron")
 
     @property
     def default(self) -> bool:
@@ -100,10 +95,11 @@ class Place:
         found = find_tree(project.root, "verl", release)
         if found.version != locked.version:
             raise CannotTell(
-                "rehearsal-verl",
+                "rehearsal-verl.expected-verl-found",
                 str(project.root / (locked.path or "third_party/verl")),
-                f"expected verl {locked.version} ({locked.want}), found {found.label()}",
-                "make setup MACHINE=gpu",
+                locked_version=locked.version,
+                want=locked.want,
+                label=found.label(),
             )
         return found
 

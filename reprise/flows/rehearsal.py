@@ -122,10 +122,7 @@ class Rehearsal:
             left = remove_leftovers(run.name, Path(facts.get("ray_temp_dir", "/nonexistent")))
             if left:
                 raise OperatorError(
-                    "rehearsal-leftovers",
-                    run.name,
-                    f"processes {left} of an earlier run could not be stopped",
-                    "end them by hand, then repeat the command",
+                    "rehearsal-leftovers.processes-earlier-run", run.name, left=left
                 )
             run.update(state="interrupted", process=None)
 

@@ -57,10 +57,11 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
     facts = folder.read()
     if facts.get("model", model) != model:
         raise OperatorError(
-            "run-model",
+            "run-model.expected-run-found",
             str(folder.path),
-            f"expected a run of {model}, found one of {facts['model']}",
-            f"make reproduce MODEL={facts['model']} RUN={shlex.quote(str(folder.path))}",
+            model=model,
+            facts=facts["model"],
+            folder_path=shlex.quote(str(folder.path)),
         )
     _comparable(folder, facts)
     place = Place(facts.get("platform") or "cpu", facts.get("engine") or "fsdp")
@@ -80,22 +81,11 @@ def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
         folder = RunFolder(run.absolute()) if run.exists() else find_run(project.runs, str(run))
         state = folder.read().get("state")
         if state != FINISHED:
-            raise OperatorError(
-                "run-state",
-                str(folder.path),
-                f"expected a finished run, found state {state!r}",
-                "let the run end, or name another one",
-            )
+            raise OperatorError("run-state.expected-finished-run", str(folder.path), state=state)
         return folder
     newest = newest_finished(project.runs, model)
     if newest is None:
-        raise CannotTell(
-            "run-missing",
-            str(project.runs / model),
-            "there is no finished run to judge",
-            f"train one: make train MODEL={model} HOSTFILE=<file>; or name the folder of one: "
-            f"make reproduce MODEL={model} RUN=<folder>",
-        )
+        raise CannotTell("run-missing.finished-run-judge", str(project.runs / model), model=model)
     return newest
 
 
@@ -105,10 +95,7 @@ def _comparable(folder: RunFolder, facts: Mapping[str, Any]) -> None:
     if other in ([], ["arch=hy3"]):
         return
     raise CannotTell(
-        "reference-missing",
-        str(folder.path),
-        f"the run is finished; there is no reference for {' '.join(other)} to judge it by",
-        "compare two such runs: reprise curves compare RUN --reference OTHER_RUN",
+        "reference-missing.run-finished-reference", str(folder.path), others=" ".join(other)
     )
 
 
@@ -116,10 +103,11 @@ def _recorded(folder: RunFolder, reference: Path, place: Place) -> Path:
     if place.default or (reference / "reference.toml").is_file():
         return reference
     raise CannotTell(
-        "reference-missing",
+        "reference-missing.run-finished-runs",
         str(folder.path),
-        f"the run is finished; no runs of {place.name} are recorded to judge it by",
-        f"record some: reprise baseline --platform {place.platform} --engine {place.engine}",
+        place_name=place.name,
+        platform=place.platform,
+        engine=place.engine,
     )
 
 

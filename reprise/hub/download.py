@@ -170,8 +170,10 @@ def _compare(remote: Remote, found: str, file: IO[bytes]) -> None:
     file.truncate(0)  # nothing of it can be of use to the next run
     kind = "sha256" if remote.sha256 else "git blob id"
     raise OperatorError(
-        "data-hash",
+        "data-hash.expected-server-sent",
         remote.where,
-        f"expected {kind} {wanted}, the server sent {found} ({size:,} bytes)",
-        "repeat the command; if it stays so, use another mirror (--mirror URL, --from FILE)",
+        kind=kind,
+        wanted=wanted,
+        found=found,
+        size=size,
     )

@@ -136,12 +136,7 @@ def download_explained(remote: Remote, target: Path, progress: Progress | None =
 
 
 def _other(where: str, message: str) -> OperatorError:
-    return OperatorError(
-        "data-hash",
-        where,
-        f"{message}: not the locked file",
-        "use another mirror, or reprise lock update NAME --to REVISION if the change is meant",
-    )
+    return OperatorError("data-hash.locked-file", where, answer=message)
 
 
 @contextlib.contextmanager
@@ -187,9 +182,9 @@ def explain(error: Exception, where: str) -> OperatorError:
     status = getattr(getattr(error, "response", None), "status_code", None)
     absent = isinstance(error, RepositoryNotFoundError | RemoteEntryNotFoundError) or status == 404
     if status in (401, 403):
-        return CannotTell("data-access", where, f"no access (HTTP {status})", _TOKEN)
+        return CannotTell("data-access.access-http", where, status=status)
     if absent:
-        return OperatorError("data-missing", where, _ABSENT, _CHECK)
+        return OperatorError("data-missing.server-such-repository", where)
     if status == 429:
         limited = "too many requests (HTTP 429)"
         return CannotTell("data-download", where, limited, f"wait and repeat; {_MIRROR}")

@@ -46,9 +46,7 @@ class ModelScope:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise explain(error, where) from None
         except (ValueError, KeyError, TypeError):
-            raise CannotTell(
-                "data-download", where, "the answer is no listing of files", "check the endpoint"
-            ) from None
+            raise CannotTell("data-download.answer-listing-files", where) from None
         found = {}
         for item in listing:
             if item.get("Type") == "tree":

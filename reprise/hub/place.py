@@ -143,12 +143,7 @@ def room_for(folder: Path, size: int | None) -> None:
 
 def _no_space(folder: Path, size: int | None, free: int) -> OperatorError:
     needed = f"{size:,} bytes are needed, " if size else ""
-    return OperatorError(
-        "data-space",
-        str(folder),
-        f"no space left: {needed}{free:,} are free",
-        "free some, or set DATA_DIR to a folder of a larger file system",
-    )
+    return OperatorError("data-space.space-left-free", str(folder), needed=needed, free=free)
 
 
 def _size(source: Path) -> int | None:
@@ -160,8 +155,5 @@ def explain_os(error: OSError, target: Path, size: int | None) -> OperatorError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _no_space(target.parent, size, shutil.disk_usage(target.parent).free)
     return OperatorError(
-        "data-place",
-        str(error.filename or target),
-        f"cannot write: {error.strerror or error}",
-        "make the folder writable, or set DATA_DIR to one that is",
+        "data-place.cannot-write", str(error.filename or target), strerror=error.strerror or error
     )

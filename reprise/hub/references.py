@@ -104,7 +104,7 @@ def model_at(name: str, model: Model, to: str | None) -> dict[str, Value]:
     ref, where, hub = to or model.want or "main", f"model.{name}", _Hub()
     revision = hub.ask(where, model.repo, lambda: hub.api.model_info(model.repo, revision=ref)).sha
     if not revision:
-        raise OperatorError("hub", where, f"{model.repo} has no commit at {ref}", "correct `repo`")
+        raise OperatorError("hub.commit", where, repo=model.repo, ref=ref)
     values: dict[str, Value] = {"want": ref, "revision": revision}
     with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
 
@@ -144,7 +144,7 @@ def _told(where: str, repo: str, error: Exception) -> OperatorError:
     status = getattr(getattr(error, "response", None), "status_code", None)
     missing = isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError)
     if status == 404:
-        return OperatorError("hub", where, f"{repo}: {said}", "correct `repo` or the reference")
+        return OperatorError("hub.plain", where, repo=repo, said=said)
     if missing or status in (401, 403):
         fix = "check `repo`; for a private or gated repository set HF_TOKEN"
         return CannotTell("hub", where, f"no access to {repo} (HTTP {status})", fix)

@@ -66,7 +66,7 @@ class Verified:
                 self._write(key, {"stamp": stamp, "sha256": digest})
         except OSError as error:
             raise OperatorError(
-                "data-file", str(path), f"cannot be read: {error.strerror}", "check its permissions"
+                "data-file.cannot-read", str(path), strerror=error.strerror
             ) from None
         return digest
 

@@ -56,7 +56,7 @@ def base_of(
         _make(engine, root, name, apt_sources)
         held = inspect_image(name, engine)
     if held is None:
-        raise CannotTell("image-base", name, "was made and is not there", f"sh {SCRIPT} {name}")
+        raise CannotTell("image-base.made", name, name=name)
     return Base(name, held.id)
 
 

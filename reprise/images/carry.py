@@ -80,7 +80,7 @@ def save_image(image: str, target: Path) -> Report:
         fix = "`reprise image build`, or name another"
         raise OperatorError("image-held", image, "the engine does not hold it", fix)
     if target.exists():
-        raise OperatorError("image-file", str(target), "is there already", "name another file")
+        raise OperatorError("image-file.already", str(target))
     _saved(engine, [image], target, image)
     digest = sha256_file(target)
     write_text(_side(target), f"{digest}  {target.name}\n")

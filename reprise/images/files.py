@@ -61,9 +61,7 @@ KINDS = {
 def kind_named(name: str) -> Kind:
     """The image called `name`. Raises OperatorError."""
     if name not in KINDS:
-        raise OperatorError(
-            "image", name, "there is no such image", f"name one of {', '.join(KINDS)}"
-        )
+        raise OperatorError("image.such-image", name, kinds=", ".join(KINDS))
     return KINDS[name]
 
 

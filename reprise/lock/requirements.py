@@ -80,10 +80,7 @@ def read_pins(path: Path) -> tuple[Pin, ...]:
             wrong.append(f"line {number} {error}")
     if wrong:
         raise OperatorError(
-            "requirements-pinned",
-            str(path),
-            f"every requirement must be an exact version with hashes, but {'; '.join(wrong)}",
-            "write the file with `make lock-requirements`",
+            "requirements-pinned.every-requirement-must", str(path), wrongs="; ".join(wrong)
         )
     return tuple(sorted(pins))
 

@@ -129,10 +129,7 @@ def _judge_digests(
             continue
         if facts[key] != locked:
             report.failed(
-                "model-lock",
-                f"{place}/{name}",
-                f"expected sha256 {locked}, found {facts[key]}",
-                "reprise model fetch NAME into another folder, or lock what you use",
+                "model-lock.expected-sha-found", f"{place}/{name}", locked=locked, facts=facts[key]
             )
         report.settle("model-lock")
 
@@ -146,11 +143,6 @@ def _judge_agreement(report: Report, found: Mapping[str, Inspection], folder: Pa
             seen.setdefault(key, []).append(host or "here")
     if len(seen) > 1:
         groups = " | ".join(", ".join(hosts[:4]) for hosts in seen.values())
-        report.failed(
-            "model-agreement",
-            str(folder),
-            f"config or index differ between hosts: {groups}",
-            "give all hosts the same copy",
-        )
+        report.failed("model-agreement.config-index-differ", str(folder), groups=groups)
     elif sum(map(len, seen.values())) > 1:
         report.passed("model-agreement")

@@ -52,19 +52,13 @@ def list_files(
     kept = {path: remote for path, remote in found.items() if _is_wanted(path)}
     if "config.json" not in kept:
         raise OperatorError(
-            "data-missing",
-            f"{source.endpoint} {wanted.repo}@{chosen}",
-            "no config.json there: this is no model repository",
-            "check the lock entry and the mirror",
+            "data-missing.config-json-model", f"{source.endpoint} {wanted.repo}@{chosen}"
         )
     for path, remote in kept.items():
         locked = wanted.locked(path)
         if locked is not None and remote.sha256 not in (None, locked):
             raise OperatorError(
-                "data-hash",
-                remote.where,
-                f"expected sha256 {locked}, the server has {remote.sha256}: not the locked model",
-                "use another mirror or revision",
+                "data-hash.expected-sha-server", remote.where, locked=locked, sha256=remote.sha256
             )
     return kept
 
@@ -126,12 +120,7 @@ def fetch_model(
 
 
 def _untried(folder: Path, paths: list[str]) -> CannotTell:
-    return CannotTell(
-        "data-download",
-        str(folder),
-        f"{len(paths)} more files were not asked for, since nobody answered any more",
-        "repeat the command: it goes on where it stopped",
-    )
+    return CannotTell("data-download.more-files-asked", str(folder), paths_count=len(paths))
 
 
 def _there(remote: Remote, target: Path) -> bool:
@@ -150,11 +139,11 @@ def _fetch_file(
     if target.exists():
         if not _there(remote, target) or not _right(remote, sha256, target, verified, progress):
             raise OperatorError(
-                "data-hash",
+                "data-hash.another-file-bytes",
                 str(target),
-                f"another file is there ({target.stat().st_size:,} bytes): expected "
-                f"{remote.size} bytes, {sha256 or remote.git_id}",
-                "move it away and repeat the command",
+                st_size=target.stat().st_size,
+                size=remote.size,
+                sha256=sha256 or remote.git_id,
             )
         return
     exact = Remote(
@@ -186,9 +175,7 @@ def copy_model(
     Raises OperatorError; CannotTell when the folder has no config.json.
     """
     if not (source / "config.json").is_file():
-        raise CannotTell(
-            "data-missing", str(source), "no config.json there", "give a model's folder"
-        )
+        raise CannotTell("data-missing.config-json", str(source))
     paths = sorted(path for path in source.rglob("*") if path.is_file())
     names = [path.relative_to(source).as_posix() for path in paths]
     kept = sorted((n for n in names if _is_wanted(n)), key=lambda n: wanted.locked(n) is None)

@@ -49,10 +49,7 @@ def check(
     report.data["rules"] = []
     if known.locked_verl:
         report.note(
-            "recipe-verl-tree",
-            tree.label(),
-            f"stands in for the locked verl {known.locked_verl}: what differs is not seen",
-            "make setup (brings the locked one to third_party), or --verl DIR",
+            "recipe-verl-tree.stands-locked-verl", tree.label(), locked_verl=known.locked_verl
         )
     check_faults(report, composition.faults)
     _unknown_keys(report, composition, origins)

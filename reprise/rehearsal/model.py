@@ -74,10 +74,9 @@ def locked_versions(requirements: Path) -> dict[str, str]:
     missing = [name for name in COMPUTING if name not in pins]
     if missing:
         raise OperatorError(
-            "rehearsal-versions",
+            "rehearsal-versions.expected-pinned-version",
             str(requirements),
-            f"expected a pinned version of {', '.join(missing)}, found none",
-            "make lock-requirements",
+            missings=", ".join(missing),
         )
     return {name: pins[name] for name in COMPUTING}
 
@@ -128,12 +127,7 @@ def ensure_model(
             _build(folder, command, on_line or (lambda line: None), lock)
             digest = _sound(folder)
     if digest is None:
-        raise OperatorError(
-            "rehearsal-model",
-            str(folder),
-            "the builder ended well, but the weights do not match provenance.json",
-            "check the disk, then run the command again",
-        )
+        raise OperatorError("rehearsal-model.builder-ended-well", str(folder))
     return TinyModel(folder, digest)
 
 
@@ -203,10 +197,7 @@ def _build(folder: Path, command: list[str], on_line: Callable[[str], None], loc
             code = process.wait()
     if code != 0:
         raise OperatorError(
-            "rehearsal-model",
-            str(log),
-            f"the model's builder ended with code {code}: {_last_line(log)}",
-            "read that file; make setup repairs the rehearsal's environment",
+            "rehearsal-model.model-s-builder", str(log), code=code, last_line=_last_line(log)
         )
     log.unlink()
 

@@ -46,10 +46,10 @@ def write_toy(folder: Path, seed: int, val_rows: int = 256) -> ToyData:
     """
     if not 0 < val_rows < len(PROBLEMS):
         raise OperatorError(
-            "toy-data-size",
+            "toy-data-size.expected-validation-problems",
             f"val_rows={val_rows}",
-            f"expected 1 to {len(PROBLEMS) - 1} validation problems out of {len(PROBLEMS)}",
-            "give a number of validation rows in that range",
+            problems_count=len(PROBLEMS) - 1,
+            problems_count2=len(PROBLEMS),
         )
     problems = list(PROBLEMS)
     random.Random(seed).shuffle(problems)  # noqa: S311 - a reproducible order, not a secret

@@ -59,9 +59,9 @@ def setup(
     for name in chosen:
         kind, _, short = name.partition(".")
         if kind == "tree" and lock.tree[short].path is None:
-            report.note("setup-note", name, f"comes with the image: {lock.tree[short].from_image}")
+            report.note("setup-note.comes-image", name, from_image=lock.tree[short].from_image)
         elif kind in _ELSEWHERE and (full or kind != "package"):
-            report.note("setup-note", name, f"not for setup: {_ELSEWHERE[kind].format(short)}")
+            report.note("setup-note.setup", name, format=_ELSEWHERE[kind].format(short))
     report.data["machine"] = machine
     if not report.checks:
         report.passed("setup")

@@ -121,12 +121,7 @@ def fetch_bundle(repo: Path, commit: str, bundle: Path) -> Fetched:
 
 
 def _disk_full(repo: Path, error: GitError) -> OperatorError:
-    return OperatorError(
-        "disk-space",
-        str(repo.parent),
-        f"no space is left on the disk ({error.last_line}); nothing was left behind",
-        "free some space (the trees need about 1 GB) and repeat the command",
-    )
+    return OperatorError("disk-space.space-left-disk", str(repo.parent), last_line=error.last_line)
 
 
 def _fetch_from(repo: Path, commit: str, fetched: Fetched, on_phase: OnPhase) -> None:

@@ -43,10 +43,7 @@ def materialize(
         found = git("rev-parse", f"{commit}^{{tree}}", cwd=folder).strip()
         if tree is not None and found != tree:
             raise OperatorError(
-                "tree-hash",
-                commit,
-                f"the lock says tree {tree}, {fetched.shown} serves tree {found}",
-                "do not use this source; if the lock is wrong, `reprise lock update` corrects it",
+                "tree-hash.lock-says-tree", commit, tree=tree, shown=fetched.shown, found=found
             )
         phase("checking out", None)
         git("checkout", "-q", "--detach", LOCKED_REF, cwd=folder)

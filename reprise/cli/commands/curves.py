@@ -51,10 +51,12 @@ def show(
     if unknown:
         near = did_you_mean([word for name in unknown for word in nearest_words(name, table.names)])
         raise OperatorError(
-            "metric",
+            "metric.metric-among",
             str(run),
-            f"no metric {', '.join(unknown)} among {len(table.names)}{near}",
-            f"list them: reprise curves show {run}",
+            unknowns=", ".join(unknown),
+            names_count=len(table.names),
+            near=near,
+            run=run,
         )
     report = Report("curves show")
     report.findings.extend(table.findings)
@@ -180,11 +182,10 @@ def _reference(named: Path) -> Path:
     except OperatorError as error:
         recorded = sorted(path.parent.name for path in project.recipes.glob("*/reference"))
         raise OperatorError(
-            "reference",
+            "reference.folder-recipe-reference",
             str(named),
-            f"no folder, no recipe with a reference ({', '.join(recorded)}), and no run: "
-            f"{error.message}",
-            "name one of them",
+            recordeds=", ".join(recorded),
+            answer=error.message,
         ) from None
 
 
@@ -196,9 +197,7 @@ def _facts(run: Path) -> dict[str, Any]:
     try:
         facts = orjson.loads(file.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise OperatorError(
-            "run-json", str(file), f"no JSON: {error}", "restore the file, or name the metrics file"
-        ) from None
+        raise OperatorError("run-json.json", str(file), error=error) from None
     return facts if isinstance(facts, dict) else {}
 
 

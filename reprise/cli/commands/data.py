@@ -126,7 +126,7 @@ def _lines(override: list[str] | None, file: Path | None) -> tuple[str, ...]:
     try:
         return (*file.read_text(encoding="utf-8").splitlines(), *(override or ()))
     except UnicodeDecodeError:
-        raise OperatorError("data-settings", str(file), "no text file", "give a text") from None
+        raise OperatorError("data-settings.text-file", str(file)) from None
 
 
 @group.command()

@@ -86,7 +86,7 @@ def _roles(pairs: list[str] | None) -> dict[str, str] | None:
         return None
     wrong = [pair for pair in pairs if "=" not in pair]
     if wrong:
-        raise OperatorError("data-mapping", "--role", f"{wrong[0]!r}", "--role OLD=NEW")
+        raise OperatorError("data-mapping.plain", "--role", wrong=wrong[0])
     return dict(pair.split("=", 1) for pair in pairs)
 
 

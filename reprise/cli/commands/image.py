@@ -78,7 +78,7 @@ def build(
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise OperatorError("image-arg", text, "expected NAME=VALUE", "write --arg NAME=VALUE")
+        raise OperatorError("image-arg.expected-name-value", text)
     return name, value
 
 
@@ -148,12 +148,7 @@ def run(
 ) -> None:
     """Run a command of reprise in a container of the cpu image; ends with its exit code."""
     if image is not None and base:
-        raise OperatorError(
-            "image-base",
-            "--image and --base",
-            "an image that is there already is built on nothing else",
-            "leave one of them out",
-        )
+        raise OperatorError("image-base.image-already-built", "--image and --base")
     project = find_project()
     if image is None:
         with task("image cpu") as shown:

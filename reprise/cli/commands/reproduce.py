@@ -85,12 +85,7 @@ def reproduce(
         )
         judged = reproduce_rehearsal(project, options)
     else:
-        raise OperatorError(
-            "reproduce-cluster",
-            model,
-            "this recipe needs a cluster, and no finished run was named",
-            f"judge a finished run: make reproduce MODEL={model} RUN=<folder>",
-        )
+        raise OperatorError("reproduce-cluster.recipe-needs-cluster", model, model=model)
     _finish(judged, as_json)
 
 
@@ -102,12 +97,7 @@ def _nothing_else(settings: Mapping[str, object]) -> None:
     """A finished run is judged as it is: a setting beside it would change nothing."""
     given = [name for name, value in settings.items() if value not in (None, "", [])]
     if given:
-        raise OperatorError(
-            "reproduce-run",
-            ", ".join(given),
-            "a finished run is judged as it was trained",
-            "leave it out, or train a new run without --run",
-        )
+        raise OperatorError("reproduce-run.finished-run-judged", ", ".join(given))
 
 
 @guard("baseline")
@@ -123,13 +113,7 @@ def baseline(
 ) -> None:
     """Record reference runs of a recipe; an interrupted recording goes on where it stopped."""
     if model != "rehearsal":
-        raise OperatorError(
-            "baseline-model",
-            model,
-            "only the rehearsal's reference can be recorded on one machine",
-            "run the recipe on its cluster with several seeds, then compare the run folders: "
-            "reprise curves compare RUN --reference OTHER_RUN",
-        )
+        raise OperatorError("baseline-model.only-rehearsal-s", model)
     options = BaselineOptions(seeds, replace_other, place=_place(platform, engine))
     finish(record_baseline(find_project(), options), as_json)
 

@@ -60,12 +60,7 @@ def setup(
     checkout that you changed or moved is not touched. Mirrors also come from REPRISE_MIRROR.
     """
     if bundle is not None and mirror:
-        raise OperatorError(
-            "setup-source",
-            "--mirror and --bundle",
-            "a bundle brings everything itself: nothing would be asked of a mirror",
-            "leave one of them out",
-        )
+        raise OperatorError("setup-source.bundle-brings-everything", "--mirror and --bundle")
     project = find_project()
     kind, why = machine_named(machine)
     mirrors = mirrors_from(mirror or [])

@@ -100,19 +100,9 @@ def train(
         _nothing_else(options)
         finish(resume_run(project, find_run(project.runs, resume), options), as_json)
     if not model:
-        raise OperatorError(
-            "train-model",
-            "reprise train",
-            "expected a recipe or --resume, found neither",
-            "reprise train rehearsal; reprise recipe list",
-        )
+        raise OperatorError("train-model.expected-recipe-resume", "reprise train")
     if hostfile is not None and address is not None:
-        raise OperatorError(
-            "train-place",
-            f"{hostfile} and {address}",
-            "a hostfile and an address were given: the job runs in one place",
-            "leave one of them out",
-        )
+        raise OperatorError("train-place.hostfile-address-given", f"{hostfile} and {address}")
     finish(train_recipe(project, options), as_json)
 
 
@@ -136,9 +126,4 @@ def _nothing_else(options: TrainOptions) -> None:
         if value
     ]
     if given:
-        raise OperatorError(
-            "train-resume",
-            ", ".join(given),
-            "a run is taken up again with what it was started with",
-            "leave it out, or start a new run without --resume",
-        )
+        raise OperatorError("train-resume.run-taken-up", ", ".join(given))

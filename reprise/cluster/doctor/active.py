@@ -114,13 +114,15 @@ def _compare(figure: float, head: str, baseline: Baseline, marks: Marks) -> None
     known = baseline.read()
     if known is None:
         baseline.write(figure)
-        marks.note("bandwidth", head, f"{figure:.2f} Gbit/s, recorded as this site's own figure")
+        marks.note("bandwidth.gbit-s-recorded", head, figure=figure)
     elif figure < _LEAST * known:
         marks.bad(
-            "bandwidth",
+            "bandwidth.gbit-s-recorded-2",
             head,
-            f"{figure:.2f} Gbit/s, {figure / known:.0%} of the recorded {known:.2f}",
-            f"look for a slow port or host; to record anew: rm {baseline.path}",
+            figure=figure,
+            figure2=figure / known,
+            known=known,
+            baseline_path=baseline.path,
         )
     else:
         marks.good("bandwidth", head)

@@ -42,42 +42,23 @@ def accelerators(context: Context, marks: Marks) -> None:
         if driver == most:
             marks.good("gpu-driver", name)
         else:
-            marks.bad(
-                "gpu-driver",
-                name,
-                f"driver {driver or 'unknown'}, the others have {most}",
-                "install the same driver on all hosts",
-            )
+            marks.bad("gpu-driver.driver-others", name, driver=driver or "unknown", most=most)
 
 
 def _count(host: Host, facts: Facts, held: list[Card], context: Context, marks: Marks) -> None:
     tool = _TOOLS[context.profile.accelerator]
     if len(held) < host.slots:
         marks.bad(
-            "gpu-count",
-            host.name,
-            f"{len(held)} of {host.slots} cards (slots={host.slots})",
-            f"run {tool} and look at the kernel log (dmesg) for cards that fell off the bus; "
-            "or correct slots= in the hostfile",
+            "gpu-count.cards-slots", host.name, held_count=len(held), slots=host.slots, tool=tool
         )
     elif len(held) > host.slots:
-        marks.warn(
-            "gpu-count",
-            host.name,
-            f"{len(held)} cards, of which slots={host.slots} uses a part",
-            "correct slots= in the hostfile unless that is meant",
-        )
+        marks.warn("gpu-count.cards-which-slots", host.name, held_count=len(held), slots=host.slots)
     else:
         marks.good("gpu-count", host.name)
     for name in ("CUDA_VISIBLE_DEVICES", "MUSA_VISIBLE_DEVICES"):
         value = facts.environment().get(name)
         if value is not None and len([v for v in value.split(",") if v]) < host.slots:
-            marks.bad(
-                "gpu-count",
-                host.name,
-                f"{name}={value} hides cards from every login",
-                f"remove {name} from the shell's start-up files",
-            )
+            marks.bad("gpu-count.hides-cards-from", host.name, name=name, value=value)
 
 
 def _models(host: Host, held: list[Card], context: Context, marks: Marks) -> None:
@@ -106,21 +87,11 @@ def _users(host: Host, facts: Facts, held: list[Card], context: Context, marks: 
     others = [use for use in used if str(use.pid) not in own]
     if others:
         who = ", ".join(sorted({f"{use.owner} (pid {use.pid})" for use in others}))
-        marks.bad(
-            "gpu-free",
-            host.name,
-            f"cards are in use by {who}",
-            "wait, or ask the owner; nothing is stopped from here",
-        )
+        marks.bad("gpu-free.cards-use", host.name, who=who)
         return
     busy = [f"{card.index} ({card.used} MiB)" for card in held if card.used > _IDLE_MIB]
     if busy and not used:
-        marks.warn(
-            "gpu-free",
-            host.name,
-            f"memory of cards {', '.join(busy)} is held by nobody to be seen",
-            "look for containers of others, or reset the cards when nothing runs",
-        )
+        marks.warn("gpu-free.memory-cards-held", host.name, busys=", ".join(busy))
     else:
         marks.good("gpu-free", host.name)
 
@@ -137,12 +108,7 @@ def nvidia_health(context: Context, marks: Marks) -> None:
         _rows(host, facts, marks)
         _xid(host, facts, marks)
         if context.profile.rdma and facts.one("peermem") == "no":
-            marks.warn(
-                "gpu-peermem",
-                host.name,
-                "the module nvidia_peermem is not loaded: RDMA goes through host memory",
-                "as root: modprobe nvidia_peermem",
-            )
+            marks.warn("gpu-peermem.module-nvidia-peermem", host.name)
         else:
             marks.good("gpu-peermem", host.name)
 
@@ -152,12 +118,7 @@ def _fabric(host: Host, facts: Facts, marks: Marks) -> None:
     if state == "active":
         marks.good("fabric-manager", host.name)
     elif state in ("inactive", "failed", "activating", "deactivating"):
-        marks.bad(
-            "fabric-manager",
-            host.name,
-            f"nvidia-fabricmanager is {state}",
-            "as root: systemctl start nvidia-fabricmanager",
-        )
+        marks.bad("fabric-manager.nvidia-fabricmanager", host.name, state=state)
     else:
         why = facts.why("fabricmanager") or state or "no answer"
         marks.blank("fabric-manager", host.name, why, "ask the host's own service manager")
@@ -170,29 +131,14 @@ def _rows(host: Host, facts: Facts, marks: Marks) -> None:
     for line in facts.all("gpu.remapped"):
         bus, uncorrectable, pending, failure = [*line.split(", "), "", "", "", ""][:4]
         if "N/A" in line or "Not Supported" in line or not failure:
-            marks.blank(
-                "gpu-rows", host.name, f"{bus}: not told", "run nvidia-smi -q -d ROW_REMAPPER"
-            )
+            marks.blank("gpu-rows.told", host.name, bus=bus)
         elif failure.strip() not in ("0", "No"):
-            marks.bad(
-                "gpu-rows",
-                host.name,
-                f"{bus}: row remapping failed ({failure})",
-                "drain the host and have the card replaced",
-            )
+            marks.bad("gpu-rows.row-remapping-failed", host.name, bus=bus, failure=failure)
         elif pending.strip() not in ("0", "No"):
-            marks.bad(
-                "gpu-rows",
-                host.name,
-                f"{bus}: a row is to be remapped at the next reset",
-                f"drain the host, then as root: nvidia-smi -i {bus} -r",
-            )
+            marks.bad("gpu-rows.row-remapped-next", host.name, bus=bus)
         elif uncorrectable.strip() not in ("0", "No"):
             marks.warn(
-                "gpu-rows",
-                host.name,
-                f"{bus}: rows were remapped after uncorrectable errors ({uncorrectable})",
-                "watch this card",
+                "gpu-rows.rows-remapped-after", host.name, bus=bus, uncorrectable=uncorrectable
             )
     if not any(mark.rule == "gpu-rows" and mark.host == host.name for mark in marks.marks):
         marks.good("gpu-rows", host.name)
@@ -204,11 +150,6 @@ def _xid(host: Host, facts: Facts, marks: Marks) -> None:
         marks.blank("gpu-xid", host.name, why, "as root on the host: dmesg | grep Xid")
     elif lines := facts.all("xid"):
         found = [match[0] for line in lines if (match := re.search(r"Xid \([^)]*\): \d+", line))]
-        marks.warn(
-            "gpu-xid",
-            host.name,
-            f"the kernel log has {', '.join(dict.fromkeys(found))}",
-            "look the numbers up in NVIDIA's list of Xid errors; 48, 63, 64, 79, 94, 95: drain",
-        )
+        marks.warn("gpu-xid.kernel-log", host.name, fromkeys=", ".join(dict.fromkeys(found)))
     else:
         marks.good("gpu-xid", host.name)

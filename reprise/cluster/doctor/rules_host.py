@@ -40,10 +40,11 @@ def ports(context: Context, marks: Marks) -> None:
             busy = True
             who = f"{holder[1]}, pid {holder[2]}" if holder else "another user's process"
             marks.bad(
-                "ports",
+                "ports.port-held",
                 host.name,
-                f"port {match[1]} ({by_number[int(match[1])]}) is held by {who}",
-                "end that process if it is yours, or set other ports in [ports] of the site file",
+                match=match[1],
+                by_number=by_number[int(match[1])],
+                who=who,
             )
         if not busy:
             marks.good("ports", host.name)
@@ -67,12 +68,7 @@ def sessions(context: Context, marks: Marks) -> None:
         others = sorted({words[1] for words in strangers} - {facts.one("user") or ""})
         mine = " ".join(words[0] for words in strangers if words[1] not in others)
         fix = f"ask {', '.join(others)}" if others else f"if nothing uses it: kill {mine}"
-        marks.warn(
-            "sessions",
-            host.name,
-            f"another Ray runs here: {'; '.join(told)}",
-            f"{fix}; or set other ports in [ports] of the site file",
-        )
+        marks.warn("sessions.another-ray-runs", host.name, tolds="; ".join(told), advice=fix)
 
 
 def shm(context: Context, marks: Marks) -> None:
@@ -86,30 +82,21 @@ def shm(context: Context, marks: Marks) -> None:
         total, free = sizes
         ram = facts.memory()
         if total < 128 * 2**20:
-            marks.bad(
-                "shm",
-                host.name,
-                f"{_SHM} has {total / 2**20:.0f} MiB, a container's default",
-                "start the container with --ipc=host, or --shm-size (a third of the memory)",
-            )
+            marks.bad("shm.dev-shm-mib", host.name, total=total / 2**20)
         elif free < context.profile.shm_free_gib * _GIB:
             files = facts.all("shm.file")
             left = f"; leftovers: {', '.join(files[:4])}" if files else ""
             marks.warn(
-                "shm",
-                host.name,
-                f"{_SHM} has {free / _GIB:.1f} GiB free of {total / _GIB:.1f}{left}",
-                "remove what no process uses any more (ask its owner first): ls -l /dev/shm",
+                "shm.dev-shm-gib", host.name, free=free / _GIB, total=total / _GIB, left=left
             )
         elif ram is not None and total < context.profile.shm_fraction * ram:
             wanted = context.profile.shm_fraction * ram
             marks.warn(
-                "shm",
+                "shm.dev-shm-gib-2",
                 host.name,
-                f"{_SHM} has {total / _GIB:.0f} GiB, {total / ram:.0%} of the memory",
-                f"Ray's object store wants {wanted / _GIB:.0f} GiB: --shm-size="
-                f"{wanted / _GIB:.0f}g, or as root: mount -o remount,size={wanted / _GIB:.0f}g "
-                f"{_SHM}",
+                total=total / _GIB,
+                total2=total / ram,
+                wanted=wanted / _GIB,
             )
         else:
             marks.good("shm", host.name)
@@ -126,14 +113,11 @@ def limits(context: Context, marks: Marks) -> None:
             value = facts.limit(name)
             option = "nofile" if name == "open files" else "memlock"
             if value is None:
-                marks.blank("limits", host.name, f"{name}: unknown", "run ulimit -a on the host")
+                marks.blank("limits.unknown", host.name, name=name)
             elif value < least:
                 text = "unlimited" if least == float("inf") else f"{least:.0f}"
                 marks.warn(
-                    "limits",
-                    host.name,
-                    f"{name}: {value:.0f}, expected {text}",
-                    f"raise {option} in /etc/security/limits.conf, or in the service's unit",
+                    "limits.expected", host.name, name=name, value=value, text=text, option=option
                 )
             else:
                 marks.good("limits", host.name)
@@ -145,14 +129,14 @@ def memory(context: Context, marks: Marks) -> None:
     for host, facts in context.answered():
         total = facts.memory()
         if total is None:
-            marks.blank("memory", host.name, "unknown", "run free on the host")
+            marks.blank("memory.unknown", host.name)
         elif total < profile.memory_gib * _GIB:
             marks.warn(
-                "memory",
+                "memory.gib-profile-plans",
                 host.name,
-                f"{total / _GIB:.0f} GiB, profile {profile.name} plans for "
-                f"{profile.memory_gib:.0f}",
-                "offload less, or use hosts with more memory",
+                total=total / _GIB,
+                profile_name=profile.name,
+                memory_gib=profile.memory_gib,
             )
         else:
             marks.good("memory", host.name)
@@ -167,18 +151,15 @@ def _disks(host: Host, facts: Facts, context: Context, marks: Marks) -> None:
             context.site.paths.temp,
             context.site.paths.checkpoints,
         ):
-            marks.bad(
-                "disk",
-                host.name,
-                f"{disk.path} cannot be written",
-                "correct its permissions, or name another path in the site file",
-            )
+            marks.bad("disk.cannot-written", host.name, disk_path=disk.path)
         elif disk.free < context.profile.disk_gib * _GIB:
             marks.warn(
-                "disk",
+                "disk.gib-free",
                 host.name,
-                f"{disk.path} has {disk.free / _GIB:.0f} GiB free",
-                f"profile {context.profile.name} plans for {context.profile.disk_gib:.0f} GiB",
+                disk_path=disk.path,
+                free=disk.free / _GIB,
+                profile_name=context.profile.name,
+                disk_gib=context.profile.disk_gib,
             )
         else:
             marks.good("disk", host.name)
@@ -191,11 +172,11 @@ def temp(context: Context, marks: Marks) -> None:
     for host, _ in context.answered():
         if length > _SOCKET_LIMIT:
             marks.bad(
-                "temp-path",
+                "temp-path.sockets-below-would",
                 host.name,
-                f"sockets below {context.site.paths.temp} would have paths "
-                f"of {length} bytes, the limit is {_SOCKET_LIMIT}",
-                "set a shorter paths.temp in the site file",
+                temp=context.site.paths.temp,
+                length=length,
+                socket_limit=_SOCKET_LIMIT,
             )
         else:
             marks.good("temp-path", host.name)
@@ -222,13 +203,7 @@ def shares(context: Context, marks: Marks) -> None:
             elif len(context.hosts) == 1:
                 marks.good("shared", host.name)
             elif written is None:
-                marks.blank(
-                    "shared",
-                    host.name,
-                    f"{name}: {path} could not be written on the first host, "
-                    "so nothing proves that it is shared",
-                    "make it writable, or mount it there",
-                )
+                marks.blank("shared.could-written-first", host.name, name=name, path=path)
             elif seen == "yes":
                 marks.good("shared", host.name)
             elif seen == "no":

@@ -29,19 +29,11 @@ def addresses(context: Context, marks: Marks) -> None:
             _no_address(host, facts, context, marks)
             continue
         if address.local or INNER.match(address.card):
-            marks.bad(
-                "address",
-                host.name,
-                f"{address.ip} on {address.card} cannot be reached from other hosts",
-                _SET_IT,
-            )
+            marks.bad("address.cannot-reached-from", host.name, ip=address.ip, card=address.card)
             continue
         if address.ip in taken:
             marks.bad(
-                "address",
-                host.name,
-                f"has the address {address.ip} of {taken[address.ip]}: two names of one machine",
-                "keep one of the two in the hostfile",
+                "address.address-two-names", host.name, ip=address.ip, taken=taken[address.ip]
             )
             continue
         taken[address.ip] = host.name
@@ -53,21 +45,16 @@ def _no_address(host: Host, facts: Facts, context: Context, marks: Marks) -> Non
     if (why := facts.why("address")) is not None:
         marks.blank("address", host.name, why, "install iproute2 on the host")
     elif host.ip is not None:
-        marks.bad("address", host.name, f"no card of the host has ip={host.ip}", _SET_IT)
+        marks.bad("address.card-host-ip", host.name, ip=host.ip)
     elif (card := context.site.network.interface) is not None:
-        marks.bad("address", host.name, f"the card {card} is missing or has no address", _SET_IT)
+        marks.bad("address.card-missing-address", host.name, card=card)
     elif context.head_ip is None:
-        marks.blank("address", host.name, "the head's own address is not known", _SET_IT)
+        marks.blank("address.head-s-own", host.name)
     elif host is context.head:
-        marks.bad(
-            "address",
-            host.name,
-            f"no card of the head has {context.head_ip}, the address that its name stands for",
-            "add ip= with the head's address on the training network",
-        )
+        marks.bad("address.card-head-address", host.name, head_ip=context.head_ip)
     else:
         why = facts.why("route") or "there is no route"
-        marks.bad("address", host.name, f"no way to the head {context.head_ip}: {why}", _SET_IT)
+        marks.bad("address.way-head", host.name, head_ip=context.head_ip, why=why)
 
 
 def _other_cards(
@@ -77,10 +64,7 @@ def _other_cards(
     first = next(iter((facts.one("hostname-i") or "").split()), None)
     if first is not None and first != address.ip:
         marks.warn(
-            "address",
-            host.name,
-            f"Ray uses {address.ip} on {address.card}; the first of `hostname -I` is {first}",
-            "nothing to do here; scripts that take the first address would fail",
+            "address.ray-uses-first", host.name, ip=address.ip, card=address.card, first=first
         )
     else:
         marks.good("address", host.name)
@@ -132,11 +116,11 @@ def proxies(context: Context, marks: Marks) -> None:
         if used and uncovered:
             value = covering(existing, list(dict.fromkeys(names)))
             marks.warn(
-                "proxy",
+                "proxy.set-proxy-lacks",
                 host.name,
-                f"{', '.join(used)} is set and no_proxy lacks {len(uncovered)} of the cluster's "
-                "names and addresses",
-                f"export no_proxy={value} NO_PROXY={value}; `cluster up` sets it for Ray",
+                useds=", ".join(used),
+                uncovered_count=len(uncovered),
+                value=value,
             )
         else:
             marks.good("proxy", host.name)
@@ -171,34 +155,19 @@ def rdma(context: Context, marks: Marks) -> None:
         ports = [value.split(" ") for value in facts.all("rdma")]
         if not ports:
             if context.profile.rdma:
-                marks.bad(
-                    "rdma",
-                    host.name,
-                    "the host has no RDMA device",
-                    "load the driver (rdma-core, mlx5_ib) or name another profile",
-                )
+                marks.bad("rdma.host-rdma-device", host.name)
             continue
         active = [port for port in ports if port[2].endswith("ACTIVE")]
         for device, number, state, *_ in (port for port in ports if port not in active):
-            marks.warn(
-                "rdma",
-                host.name,
-                f"{device} port {number} is {state}",
-                "look at the cable and the switch, or leave it out of *_IB_HCA",
-            )
+            marks.warn("rdma.port", host.name, device=device, number=number, state=state)
         if not active and context.profile.rdma:
-            marks.bad("rdma", host.name, "no RDMA port is active", "look at cables and switches")
+            marks.bad("rdma.rdma-port-active", host.name)
         shapes[host.name] = ", ".join(sorted(f"{p[0]}:{p[1]} {p[3]} {p[4]}" for p in active))
         _gid(host, facts, context, marks)
     most = common(shapes, context.head.name)
     for name, shape in shapes.items():
         if shape != most:
-            marks.bad(
-                "rdma",
-                name,
-                f"active ports {shape or 'none'}, the others have {most}",
-                "look at the ports that differ",
-            )
+            marks.bad("rdma.active-ports-others", name, shape=shape or "none", most=most)
         else:
             marks.good("rdma", name)
 
@@ -211,18 +180,8 @@ def _gid(host: Host, facts: Facts, context: Context, marks: Marks) -> None:
             continue
         kinds = [v.split(" ")[4] for v in facts.all("gid") if v.split(" ")[2] == index]
         if not kinds:
-            marks.bad(
-                "gid",
-                host.name,
-                f"{name}={index}: no port has that GID",
-                "show_gids lists them; RoCE v2 with the training network's address is right",
-            )
+            marks.bad("gid.port-gid", host.name, name=name, index=index)
         elif not any("v2" in kind for kind in kinds):
-            marks.warn(
-                "gid",
-                host.name,
-                f"{name}={index} is {kinds[0]}, not RoCE v2",
-                "show_gids lists the indices",
-            )
+            marks.warn("gid.roce-v", host.name, name=name, index=index, kinds=kinds[0])
         else:
             marks.good("gid", host.name)

@@ -21,12 +21,7 @@ def reach(context: Context, marks: Marks) -> None:
         if answer is None or facts is None:
             _unreached(host, answer, marks)
         elif not facts.complete:
-            marks.blank(
-                "probe",
-                host.name,
-                f"the probe did not end: {answer.said or 'no reason given'}",
-                "log in and look at the load and the file systems of this host",
-            )
+            marks.blank("probe.probe-did-end", host.name, said=answer.said or "no reason given")
             marks.good("reach", host.name)
         else:
             marks.good("reach", host.name)
@@ -35,7 +30,7 @@ def reach(context: Context, marks: Marks) -> None:
 
 def _unreached(host: Host, answer: Answer | None, marks: Marks) -> None:
     if answer is None:
-        marks.blank("reach", host.name, "was not asked", "repeat the command")
+        marks.blank("reach.asked", host.name)
         return
     marks.bad("reach", host.name, *why(host, answer))
 
@@ -50,7 +45,7 @@ def clock(context: Context, marks: Marks) -> None:
     for host, facts in context.answered():
         begin, end = facts.one("clock.begin"), facts.one("clock.end")
         if not (begin or "").isdigit() or not (end or "").isdigit():
-            marks.blank("clock", host.name, "the time could not be read", "run date on the host")
+            marks.blank("clock.time-could-read", host.name)
             continue
         spans[host.name] = (int(end or 0) - facts.ended, int(begin or 0) + 1 - facts.began)
     middles = [0.0, *((low + high) / 2 for low, high in spans.values())]
@@ -61,12 +56,7 @@ def clock(context: Context, marks: Marks) -> None:
             marks.good("clock", name)
             continue
         off = (low + high) / 2 - reference
-        marks.bad(
-            "clock",
-            name,
-            f"the clock is about {abs(off):.0f} s {'ahead' if off > 0 else 'behind'}",
-            "switch time synchronisation on: timedatectl set-ntp true, or chronyc makestep",
-        )
+        marks.bad("clock.clock-about-s", name, off=abs(off), value="ahead" if off > 0 else "behind")
 
 
 def system(context: Context, marks: Marks) -> None:

@@ -28,10 +28,10 @@ def versions(context: Context, marks: Marks) -> None:
         missing = [name for name in _NEEDED if name not in facts.pairs("package")]
         if missing:
             marks.bad(
-                "versions",
+                "versions.installed",
                 host.name,
-                f"{', '.join(missing)} is not installed for {context.site.paths.python}",
-                "install the locked environment there, or set paths.python in the site file",
+                missings=", ".join(missing),
+                python=context.site.paths.python,
             )
     for name, by_host in found.items():
         _compare(name, by_host, context, marks)
@@ -89,29 +89,18 @@ def image(context: Context, marks: Marks) -> None:
         digest = context.expected.image_digest
         if digest is not None and digest not in value:
             marks.bad(
-                "image",
+                "image.image-locked-digest",
                 host.name,
-                f"the image has not the locked digest {digest}",
-                f"pull it by its digest: {context.site.container.engine} pull IMAGE@{digest}",
+                digest=digest,
+                engine=context.site.container.engine,
             )
         runtime = context.profile.container_runtime
         if runtime is not None and runtime not in (facts.one("engine") or ""):
-            marks.bad(
-                "container-runtime",
-                host.name,
-                f"the engine does not know the runtime {runtime}",
-                "install the vendor's container toolkit, then bind it: "
-                "cd /usr/bin/musa && ./docker setup $PWD",
-            )
+            marks.bad("container-runtime.engine-does-know", host.name, runtime=runtime)
     most = common(found, context.head.name)
     for name, value in found.items():
         if value != most:
-            marks.bad(
-                "image",
-                name,
-                f"image id {value[:19]}, the others have {(most or '')[:19]}",
-                "pull the image by its digest on all hosts",
-            )
+            marks.bad("image.image-id-others", name, value=value[:19], most=(most or "")[:19])
         else:
             marks.good("image", name)
 
@@ -132,8 +121,5 @@ def checkouts(context: Context, marks: Marks) -> None:
                 marks.good("checkout", name)
             else:
                 marks.bad(
-                    "checkout",
-                    name,
-                    f"{path} is at {commit[:12]}, expected {wanted[:12]}",
-                    "make setup on that host, or share the code folder",
+                    "checkout.expected", name, path=path, commit=commit[:12], wanted=wanted[:12]
                 )

@@ -182,10 +182,11 @@ def _choose(
         strange = [name for name in wanted if name not in names]
         if strange and names:
             report.failed(
-                "hosts-select",
+                "hosts-select.names-which-hostfile",
                 str(path),
-                f"{option} names {fold(strange)}, which the hostfile does not",
-                f"name hosts of the file: {fold([host.name for host in hosts])}",
+                option=option,
+                strange=fold(strange),
+                host_name=fold([host.name for host in hosts]),
             )
     chosen = [
         replace(host)
@@ -194,11 +195,10 @@ def _choose(
     ]
     if hosts and not chosen and not list(report.errors()):
         raise OperatorError(
-            "hosts-select",
+            "hosts-select.include-exclude-leave",
             str(path),
-            "--include and --exclude leave no host",
-            f"name hosts of the file: {fold([host.name for host in hosts])}",
+            host_name=fold([host.name for host in hosts]),
         )
     if chosen and chosen[0].name != hosts[0].name:
-        report.note("hosts-select", str(path), f"the head is {chosen[0].name}, the first one left")
+        report.note("hosts-select.head-first-one", str(path), chosen_name=chosen[0].name)
     return chosen

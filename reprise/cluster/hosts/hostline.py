@@ -68,7 +68,7 @@ def _pairs(words: Sequence[str], reasons: list[str], report: Report, where: str)
         if not equals:
             reasons.append(f"expected key=value, found {word!r}")
         elif key in _FOREIGN:
-            report.note(RULE, where, f"{key} means nothing here and is ignored")
+            report.note("hostfile.means-nothing-here", where, setting=key)
         elif key not in _KEYS:
             hint = did_you_mean(nearest_words(key, _KEYS, 1))
             reasons.append(f"unknown key {key!r}{hint} (known: {', '.join(_KEYS)})")

@@ -34,11 +34,11 @@ def judge_steps(report: Report, rows: int, pairs: int, where: str, settings: Set
         return
     if steps == 0:
         report.failed(
-            "data-batch",
+            "data-batch.steps-per-epoch",
             where,
-            f"0 steps per epoch: floor({rows:,} rows / data.train_batch_size={batch}) = 0; the "
-            "V1 trainer then ends 'successfully' after validation (drop_last=True, unchecked)",
-            f"data.train_batch_size={_power_of_two(rows)} or smaller, or more rows",
+            rows=rows,
+            batch=batch,
+            power_of_two=_power_of_two(rows),
         )
         return
     report.settle("data-batch")
@@ -46,11 +46,11 @@ def judge_steps(report: Report, rows: int, pairs: int, where: str, settings: Set
     report.note("data-batch", where, _steps_text(rows, pairs, steps, total, settings))
     if settings.save_freq is not None and settings.save_freq > total:
         report.warn(
-            "data-batch",
+            "data-batch.trainer-save-freq",
             where,
-            f"trainer.save_freq={settings.save_freq} > {total} steps in all: no checkpoint is "
-            "written before the last step",
-            f"trainer.save_freq={max(1, total // 4)}",
+            save_freq=settings.save_freq,
+            total=total,
+            value=max(1, total // 4),
         )
 
 
@@ -89,27 +89,15 @@ def judge_samples(report: Report, scan: FileScan, repeats: Repeats, settings: Se
     report.settle("data-samples")
     if repeats.least != repeats.most:
         report.warn(
-            "data-samples",
-            where,
-            f"problems are repeated {repeats.least} to {repeats.most} times: they weigh unequally",
-            "repeat every problem equally often, or keep each once (--unique) and raise n",
+            "data-samples.problems-repeated-times", where, least=repeats.least, most=repeats.most
         )
     if repeats.most > 1 and n > 1:
         report.warn(
-            "data-samples",
-            where,
-            f"validation is {n}x too large: {told}",
-            f"{key}=1; or reprise data convert --unique and {key}={repeats.most}",
+            "data-samples.validation-x-too", where, n=n, told=told, setting=key, most=repeats.most
         )
     elif each == 1 and repeats.prompts < _FEW_GENERATIONS:
         error = 50 / repeats.prompts**0.5
-        report.warn(
-            "data-samples",
-            where,
-            f"{told}: an average over so few generations is uncertain by up to {error:.0f} points "
-            "(one standard error); avg@32 is lost when a file of repeats is made unique",
-            f"{key}=32",
-        )
+        report.warn("data-samples.average-over-so", where, told=told, error=error, setting=key)
     else:
         report.note("data-samples", where, told)
 
@@ -124,11 +112,12 @@ def judge_leak(report: Report, train: list[FileScan], val: list[FileScan]) -> No
             rows = seen.row_list(places)
             problems = len(set(seen.prompts[places].tolist()))
             report.failed(
-                "data-leak",
+                "data-leak.prompts-stand-training",
                 str(seen.source.path),
-                f"{problems:,} prompts of {held_out.source.path} stand in the training data "
-                f"({rows.text()}): the validation score would measure memory",
-                f"reprise data convert {seen.source.path} OUT --without {held_out.source.path}",
+                problems=problems,
+                source_path=held_out.source.path,
+                text=rows.text(),
+                source_path2=seen.source.path,
             )
     if train and val:
         report.settle("data-leak")

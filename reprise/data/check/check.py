@@ -137,13 +137,14 @@ def _judge_repeats(report: Report, scan: FileScan, repeats: Repeats, settings: S
             else ""
         )
         report.note(
-            "data-repeats",
+            "data-repeats.rows-unique-prompts",
             where,
-            f"{repeats.rows:,} rows, {repeats.prompts:,} unique prompts, each up to "
-            f"{repeats.most:,} times; {repeats.pairs:,} rows if each prompt and answer were kept "
-            f"once{steps}",
-            f"reprise data convert {where} OUT.parquet --unique (only if you want that; for a "
-            "validation file raise val_kwargs.n as well)",
+            rows=repeats.rows,
+            prompts=repeats.prompts,
+            most=repeats.most,
+            pairs=repeats.pairs,
+            steps=steps,
+            place=where,
         )
     report.settle("data-conflict")
     if not repeats.conflicts:
@@ -161,7 +162,7 @@ def _judge_repeats(report: Report, scan: FileScan, repeats: Repeats, settings: S
         )
     if len(repeats.conflicts) > len(shown):
         count = len(repeats.conflicts)
-        report.note("data-conflict", where, f"{count:,} prompts with several answers in all")
+        report.note("data-conflict.prompts-several-answers", where, count=count)
 
 
 def _conflict_text(
@@ -186,11 +187,12 @@ def _judge_schemas(report: Report, scans: list[FileScan]) -> None:
         for name, kind in scan.types().items():
             if name in types and not types[name].equals(kind):
                 report.failed(
-                    "data-schema",
+                    "data-schema.but-verl-concatenates",
                     str(scan.source.path),
-                    f"{name} is {kind}, but {types[name]} in {first.source.path}: verl "
-                    "concatenates the files and the types must be equal",
-                    "convert both with reprise data convert (the same options)",
+                    name=name,
+                    kind=kind,
+                    types=types[name],
+                    source_path=first.source.path,
                 )
     report.settle("data-schema")
 

@@ -45,7 +45,7 @@ def judge_file(
         reason = f"not a JSON object: {bad.reason}"
         report.failed("data-file", f"{path}:{bad.number}", reason, "correct or remove the line")
     if not scan.rows:
-        report.failed("data-file", path, "no rows", "give a file with rows")
+        report.failed("data-file.rows", path)
     for fault, rows in scan.faults.items():
         _tell_fault(report, scan, fault, rows)
     _judge_columns(report, scan, settings)
@@ -93,11 +93,11 @@ def _judge_columns(report: Report, scan: FileScan, settings: Settings) -> None:
                 if name == "extra_info"
                 else "nothing reads it"
             )
-            report.note("data-columns", str(scan.source.path), f"no {name} column: {told}")
+            report.note("data-columns.column", str(scan.source.path), name=name, told=told)
     others = [n for n in names if n not in (*FIELDS, settings.prompt_key)]
     if others:
         shown = ", ".join(others[:10])
-        report.note("data-columns", str(scan.source.path), f"further columns, not checked: {shown}")
+        report.note("data-columns.further-columns-checked", str(scan.source.path), shown=shown)
 
 
 def _judge_sources(
@@ -114,15 +114,12 @@ def _judge_sources(
         message = f"data_source {shown} is routed to no scorer in {router.source}: {rows.text()}"
         where = row_name(scan.source, rows.shown[0])
         if settings.custom_reward is not None:
-            report.note("data-source", where, f"{message}; the custom reward function scores it")
+            report.note("data-source.custom-reward-function", where, answer=message)
             continue
         near = router.nearest(value)
         name = f"data_source={near!r}" if near else "a name that the router knows (case-sensitive)"
         report.failed(
-            "data-source",
-            where,
-            f"{message}; scoring would end with NotImplementedError",
-            f"{name}, or reward.custom_reward_function.path=FILE ({count:,} rows)",
+            "data-source.scoring-would-end", where, answer=message, name=name, count=count
         )
 
 
@@ -158,24 +155,13 @@ def _judge_nesting(report: Report, scan: FileScan) -> None:
         }
         for name, shape in scan.shape.fields.items():
             for clash in shape.clashes(name):
-                report.failed(
-                    "data-type",
-                    where,
-                    f"no one column type holds the values of {clash.text()}",
-                    "write one type (strings, if in doubt); data convert does so for answers",
-                )
+                report.failed("data-type.one-column-type", where, text=clash.text())
     report.settle("data-null-fill")
     in_prompt = {key: n for key, n in sparse.items() if key.startswith("prompt[]")}
     others = {key: n for key, n in sparse.items() if key not in in_prompt}
     if in_prompt:
         listed = ", ".join(f"{key} ({n:,} messages)" for key, n in list(in_prompt.items())[:8])
-        report.warn(
-            "data-null-fill",
-            where,
-            f"messages have different keys, and the reader gives None for those they lack: "
-            f"{listed}; a template that tests whether a key is there renders junk",
-            "give every message the same keys, or keep one kind of message a file",
-        )
+        report.warn("data-null-fill.messages-different-keys", where, listed=listed)
     if others:
         listed = ", ".join(f"{key} ({n:,} rows)" for key, n in list(others.items())[:8])
-        report.note("data-null-fill", where, f"null where an object lacks the key: {listed}")
+        report.note("data-null-fill.null-where-object", where, listed=listed)

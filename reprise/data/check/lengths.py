@@ -102,12 +102,7 @@ def judge_lengths(report: Report, scan: FileScan, lengths: Lengths, settings: Se
     refused = np.flatnonzero(lengths.tokens < 0)
     if len(refused):
         rows = scan.row_list(refused)
-        report.failed(
-            "data-template",
-            where,
-            f"the chat template refuses the prompt of {rows.text()}",
-            "look at the roles and their order; reprise data convert maps roles",
-        )
+        report.failed("data-template.chat-template-refuses", where, text=rows.text())
     elif lengths.exact:
         report.passed("data-template")
     limit = settings.max_prompt_length
@@ -131,7 +126,7 @@ def _tell_over(
     where = str(scan.source.path)
     if settings.filter_overlong:
         left = scan.rows - rows.count
-        report.note("data-length", where, f"{head}verl drops them, {left:,} rows are left")
+        report.note("data-length.verl-drops-them", where, head=head, left=left)
         return
     report.warn(
         "data-length", where, head + _CONSEQUENCES[settings.truncation or "error"], raise_limit

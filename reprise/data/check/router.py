@@ -63,12 +63,7 @@ def find_router(roots: Iterable[Path]) -> Router:
         looked.append(str(root))
         if (root / ROUTER_FILE).is_file():
             return read_router(root / ROUTER_FILE)
-    raise CannotTell(
-        "data-source",
-        ", ".join(looked) or "verl",
-        "verl's source was not found there, so the data sources that it can score are not known",
-        "make setup (puts the locked verl under third_party/), or give --verl DIR",
-    )
+    raise CannotTell("data-source.verl-s-source", ", ".join(looked) or "verl")
 
 
 def read_router(path: Path) -> Router:
@@ -79,9 +74,7 @@ def read_router(path: Path) -> Router:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
-        raise CannotTell(
-            "data-source", str(path), f"cannot be read: {error}", "make setup"
-        ) from None
+        raise CannotTell("data-source.cannot-read", str(path), error=error) from None
     names: dict[str, int] = {}
     prefixes: dict[str, int] = {}
     for function in ast.walk(tree):
@@ -89,12 +82,7 @@ def read_router(path: Path) -> Router:
             for node in ast.walk(function):
                 _collect(node, names, prefixes)
     if not names:
-        raise CannotTell(
-            "data-source",
-            str(path),
-            f"no comparison of {_ARGUMENT} was found in {_FUNCTION}",
-            "make setup (restores the locked verl)",
-        )
+        raise CannotTell("data-source.comparison-data-source", str(path))
     return Router(path, names, prefixes)
 
 

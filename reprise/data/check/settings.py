@@ -98,9 +98,7 @@ class Settings:
 
 def _possible(key: str, name: str, value: Any) -> Any:
     if name in _FROM_ONE and value < 1:
-        raise OperatorError(
-            "data-settings", key, f"expected a whole number from 1, found {value}", f"{key}=N"
-        )
+        raise OperatorError("data-settings.expected-whole-number", key, value=value, setting=key)
     if name == "truncation" and value not in _TRUNCATIONS:
         message = f"expected {', '.join(_TRUNCATIONS)}, found {value!r}"
         raise OperatorError("data-settings", key, message, f"{key}=left")
@@ -113,13 +111,9 @@ def _cast(key: str, value: object, kind: str) -> object:
             tuple(str(item) for item in value) if isinstance(value, list | tuple) else (str(value),)
         )
     if kind.startswith("int") and (not isinstance(value, int) or isinstance(value, bool)):
-        raise OperatorError(
-            "data-settings", key, f"expected a whole number, found {value!r}", f"{key}=N"
-        )
+        raise OperatorError("data-settings.expected-whole-number-2", key, value=value, setting=key)
     if kind.startswith("bool") and not isinstance(value, bool):
-        raise OperatorError(
-            "data-settings", key, f"expected true or false, found {value!r}", f"{key}=True"
-        )
+        raise OperatorError("data-settings.expected-true-false", key, value=value, setting=key)
     return str(value) if kind.startswith("str") else value
 
 
@@ -135,12 +129,7 @@ def read_overrides(lines: Iterable[str]) -> dict[str, Any]:
             continue
         key, equals, value = text.partition("=")
         if not equals:
-            raise OperatorError(
-                "data-settings",
-                f"override {number}",
-                f"expected KEY=VALUE, found {text!r}",
-                "data.max_prompt_length=2048",
-            )
+            raise OperatorError("data-settings.expected-key-value", f"override {number}", text=text)
         try:
             values[key.strip().lstrip("+")] = yaml.safe_load(value)
         except yaml.YAMLError:
@@ -162,10 +151,9 @@ def refuse_misspelt(keys: Iterable[str]) -> None:
             wrong[key] = near
     if wrong:
         raise OperatorError(
-            "data-settings",
+            "data-settings.expected-setting-verl",
             ", ".join(wrong),
-            f"expected a setting of verl, found what is nearly {', '.join(wrong.values())}",
-            "correct the override",
+            values=", ".join(wrong.values()),
         )
 
 

@@ -71,13 +71,7 @@ class ChatTokenizer:
 
 
 def _no_tokenizer(folder: Path, reason: str) -> CannotTell:
-    return CannotTell(
-        "data-length",
-        str(folder),
-        f"no usable tokenizer ({reason})",
-        "give the folder of a model with tokenizer.json and a chat template, or leave "
-        "--tokenizer out for an estimate",
-    )
+    return CannotTell("data-length.usable-tokenizer", str(folder), reason=reason)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -66,23 +66,16 @@ def convert(
 def _may_write(source: Path, target: Path, choices: Choices) -> None:
     if target.suffix not in (".parquet", ".jsonl"):
         raise OperatorError(
-            "data-convert",
+            "data-convert.cannot-write",
             str(target),
-            f"cannot write {target.suffix or 'a file without an ending'}",
-            "name the output .parquet (or .jsonl)",
+            suffix=target.suffix or "a file without an ending",
         )
     if target.exists() and target.samefile(source):
-        raise OperatorError(
-            "data-convert", str(target), "the output is the input", "give another name"
-        )
+        raise OperatorError("data-convert.output-input", str(target))
     if target.exists() and not choices.force:
-        raise OperatorError(
-            "data-convert", str(target), "the file exists", "give another name, or --force"
-        )
+        raise OperatorError("data-convert.file-exists", str(target))
     if not target.parent.is_dir():
-        raise OperatorError(
-            "data-convert", str(target.parent), "no such folder", f"mkdir -p {target.parent}"
-        )
+        raise OperatorError("data-convert.such-folder", str(target.parent), parent=target.parent)
 
 
 def _passed_on(table: Table, name: str, mapping: ColumnMap) -> bool:
@@ -104,39 +97,29 @@ def _judge(report: Report, table: Table, tally: Tally, choices: Choices, target:
     for reason, rows in tally.rejected.items():
         where = f"{path}:{rows.shown[0]}"
         if choices.drop_rejected:
-            report.warn("data-rejected", where, f"left out, {reason}: {rows.text()}", "-")
+            report.warn("data-rejected.left-out", where, reason=reason, text=rows.text())
         else:
-            report.failed(
-                "data-rejected",
-                where,
-                f"{reason}: {rows.text()}",
-                "correct them, or leave them out with --drop-rejected",
-            )
+            report.failed("data-rejected.plain", where, reason=reason, text=rows.text())
     for change, rows in tally.changes.items():
-        report.note("data-changed", path, f"{change}: {rows.text()}")
+        report.note("data-changed.plain", path, change=change, text=rows.text())
     if tally.left_out:
-        report.note("data-leak", path, f"{tally.left_out:,} rows of excluded prompts left out")
+        report.note("data-leak.rows-excluded-prompts", path, left_out=tally.left_out)
     if choices.unique:
-        report.note("data-repeats", path, f"{tally.repeated:,} repeated rows left out")
+        report.note("data-repeats.repeated-rows-left", path, repeated=tally.repeated)
         _tell_conflicts(report, path, tally)
     if not tally.read:
-        report.failed("data-convert", path, "the file has no rows", "give a file with rows")
+        report.failed("data-convert.file-rows", path)
     elif not tally.kept:
-        report.failed("data-convert", path, "no row is left to write", "look at the rows' faults")
+        report.failed("data-convert.row-left-write", path)
     _judge_shapes(report, table, tally, target)
 
 
 def _tell_conflicts(report: Report, path: str, tally: Tally) -> None:
     for key, text in list(tally.clashing.items())[:20]:
         answers = ", ".join(f"{a[:40]!r} (row {row})" for a, row in tally.answers[key].items())
-        report.warn(
-            "data-conflict",
-            path,
-            f"one prompt with several answers, all kept: {answers}: {text!r}",
-            "decide which is right and correct or remove the other rows",
-        )
+        report.warn("data-conflict.one-prompt-several", path, answers=answers, text=text)
     if len(tally.clashing) > 20:
-        report.note("data-conflict", path, f"{len(tally.clashing):,} such prompts in all")
+        report.note("data-conflict.such-prompts-all", path, clashing_count=len(tally.clashing))
 
 
 def _judge_shapes(report: Report, table: Table, tally: Tally, target: Path) -> None:
@@ -144,12 +127,7 @@ def _judge_shapes(report: Report, table: Table, tally: Tally, target: Path) -> N
     path = str(table.path)
     for name, shape in tally.shapes.items():
         for clash in shape.clashes(name):
-            report.failed(
-                "data-type",
-                path,
-                f"no one column type holds the values of {clash.text()}",
-                "write them alike, or leave the column out",
-            )
+            report.failed("data-type.one-column-type-2", path, text=clash.text())
         sparse = list(shape.sparse_fields(name))
         if not sparse:
             continue
@@ -158,14 +136,13 @@ def _judge_shapes(report: Report, table: Table, tally: Tally, target: Path) -> N
         )
         if name == "prompt" and target.suffix == ".parquet":
             report.failed(
-                "data-null-fill",
+                "data-null-fill.messages-different-keys-2",
                 path,
-                "messages have different keys, and a parquet reader would put None for those they "
-                f"lack: {listed}",
-                f"give all messages the same keys, or write {target.with_suffix('.jsonl').name}",
+                listed=listed,
+                suffix_name=target.with_suffix(".jsonl").name,
             )
         else:
-            report.note("data-null-fill", path, f"null where an object lacks the key: {listed}")
+            report.note("data-null-fill.null-where-object", path, listed=listed)
 
 
 def _new_extra(table: Table, tally: Tally, mapping: ColumnMap) -> bool:

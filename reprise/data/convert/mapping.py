@@ -117,18 +117,16 @@ def read_mapping(path: Path) -> ColumnMap:
         shown = str(error).splitlines()[0]
         raise OperatorError("data-mapping", str(path), shown, "give a YAML mapping") from None
     if not isinstance(value, dict):
-        raise OperatorError(
-            "data-mapping", str(path), "expected a mapping of options", "question: COLUMN"
-        )
+        raise OperatorError("data-mapping.expected-mapping-options", str(path))
     known = {item.name: item for item in fields(ColumnMap)}
     options: dict[str, Any] = {str(key).replace("-", "_"): item for key, item in value.items()}
     wrong = [key for key in options if key not in known or not _fits(key, options[key])]
     if wrong:
         raise OperatorError(
-            "data-mapping",
+            "data-mapping.unknown-keys-wrong",
             str(path),
-            f"unknown keys or wrong values: {', '.join(sorted(wrong))}",
-            f"known: {', '.join(known)} (texts; roles: a mapping)",
+            wrongs=", ".join(sorted(wrong)),
+            knowns=", ".join(known),
         )
     return ColumnMap().but(**options)
 

@@ -139,10 +139,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False, memory_map=False)
     except (OSError, pa.ArrowException) as error:
         raise OperatorError(
-            "data-file",
-            str(path),
-            f"not a readable parquet file: {str(error).splitlines()[0]}",
-            "fetch or convert the file again; a cut download ends without the parquet footer",
+            "data-file.readable-parquet-file", str(path), splitlines=str(error).splitlines()[0]
         ) from None
 
 

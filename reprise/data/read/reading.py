@@ -83,10 +83,7 @@ def _guarded(file: pq.ParquetFile, columns: list[str], path: Path) -> Iterator[p
                 yield batch
     except (OSError, pa.ArrowException) as error:
         raise OperatorError(
-            "data-file",
-            str(path),
-            f"damaged: {str(error).splitlines()[0]}",
-            "fetch the file again (reprise data fetch) or write it anew from its source",
+            "data-file.damaged", str(path), splitlines=str(error).splitlines()[0]
         ) from None
 
 
@@ -103,10 +100,11 @@ def open_source(path: Path) -> Source:
     require_file(path)
     if path.suffix not in (".jsonl", ".json"):
         raise OperatorError(
-            "data-file",
+            "data-file.verl-reads-parquet",
             str(path),
-            f"verl reads .parquet, .jsonl and .json files, not {path.suffix or 'a bare name'!r}",
-            f"reprise data convert {path} {path.with_suffix('.parquet')}",
+            suffix=path.suffix or "a bare name",
+            path=path,
+            with_suffix=path.with_suffix(".parquet"),
         )
     return Source(path, False)
 

@@ -71,10 +71,7 @@ def open_table(path: Path) -> Table:
     require_file(path)
     if path.suffix not in (".jsonl", ".json", ".csv"):
         raise OperatorError(
-            "data-file",
-            str(path),
-            f"cannot read {path.suffix or 'a file without an ending'}",
-            "give a .jsonl, .json, .csv or .parquet file",
+            "data-file.cannot-read", str(path), suffix=path.suffix or "a file without an ending"
         )
     return Table(path, None, None)
 

@@ -48,11 +48,11 @@ def _run(report: Report, source: str, tried: Sequence[Scored]) -> list[Scored]:
         missing = f"missing {named[1]}" if named else text
         fix = f"install {named[1]}" if named else "repair it"
         report.unknown(
-            "reward-run",
+            "reward-run.scorer-could-run",
             _where([item]),
-            f"{source!r}: its scorer could not be run: {missing}",
-            f"{fix} in the interpreter that scores (--python) and in the image of the job, "
-            "which needs it as well",
+            source=source,
+            missing=missing,
+            advice=fix,
         )
     return [item for item in tried if item.missing() is None]
 
@@ -103,35 +103,25 @@ def _judge_scores(report: Report, source: str, items: Sequence[Scored]) -> None:
     if equal:
         truth = str(equal[0].probe.ground_truth)[:60]
         report.failed(
-            "reward-equal",
+            "reward-equal.right-answer-scores",
             _where(equal),
-            f"{source!r}: a right answer scores no more than a wrong one ({truth!r}): "
-            f"{_rows(equal)}; formats tried: {tried}",
-            "give ground_truth the form that the scorer compares with, or another data_source",
+            source=source,
+            truth=truth,
+            rows=_rows(equal),
+            tried=tried,
         )
     if empty:
         report.failed(
-            "reward-empty",
-            _where(empty),
-            f"{source!r}: an empty answer scores as much as a right one: {_rows(empty)}",
-            "make the scorer give its lowest score to an empty answer",
+            "reward-empty.empty-answer-scores", _where(empty), source=source, rows=_rows(empty)
         )
     if unsure:
         report.unknown(
-            "reward-equal",
-            _where(unsure),
-            f"{source!r}: no right answer can be made from the ground truth: {_rows(unsure)}",
-            "try the scorer with answers of your own",
+            "reward-equal.right-answer-can", _where(unsure), source=source, rows=_rows(unsure)
         )
     taken = _formats(items)
     if taken and not equal:
         told = ", ".join(f"{name} ({count} of {len(items)})" for name, count in taken.items())
-        report.note(
-            "reward-format",
-            _where(items),
-            f"{source!r}: right answers get the full score when written as: {told}; the prompt "
-            "must ask for one of these",
-        )
+        report.note("reward-format.right-answers-get", _where(items), source=source, told=told)
 
 
 def _formats(items: Sequence[Scored]) -> Counter[str]:
@@ -169,7 +159,7 @@ def _judge_speed(
             )
             return
     elif slow > _SLOW_CALL:
-        report.warn("reward-speed", _where(items), f"slow: {told}", "make it faster")
+        report.warn("reward-speed.slow", _where(items), told=told)
         return
     report.note("reward-speed", _where(items), told)
 

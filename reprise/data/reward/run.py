@@ -116,12 +116,7 @@ def run_scorer(
     function cannot be loaded, the scorer ends the process, or it hangs.
     """
     if not scorer.python.is_file():
-        raise CannotTell(
-            "data-reward",
-            str(scorer.python),
-            "the environment that has verl is not installed",
-            "make env-rehearsal, or --python INTERPRETER",
-        )
+        raise CannotTell("data-reward.environment-verl-installed", str(scorer.python))
     command = [str(scorer.python), str(Path(reward_worker.__file__))]
     child = subprocess.Popen(
         command,
@@ -213,18 +208,18 @@ def _answer(
         line = lines.get(timeout=seconds)
     except queue.Empty:
         raise OperatorError(
-            "data-reward",
+            "data-reward.answer-s-hangs",
             str(scorer.path or "verl's scorer"),
-            f"no answer in {seconds:.0f} s {where}: it hangs",
-            "give the scorer a time limit of its own",
+            seconds=seconds,
+            place=where,
         ) from None
     if line is None:
         last = [text.strip() for text in errors if text and text.strip()][-1:] or ["no message"]
         raise OperatorError(
-            "data-reward",
+            "data-reward.scorer-ended-process",
             str(scorer.path or "verl's scorer"),
-            f"the scorer ended its process {where}: {last[0][:300]}",
-            "run the function alone on that row",
+            place=where,
+            last=last[0][:300],
         )
     value: dict[str, Any] = json.loads(line)
     return value
@@ -234,25 +229,11 @@ def _cannot_load(scorer: Scorer, reason: str) -> OperatorError:
     lacking = re.fullmatch(r"ModuleNotFoundError: No module named '([^']+)'", reason)
     if scorer.path is not None and lacking:
         return CannotTell(
-            "reward-run",
-            f"{scorer.path}:{scorer.name}",
-            f"the scorer could not be run: missing {lacking[1]}",
-            f"install {lacking[1]} in the interpreter that scores (--python) and in the image of "
-            "the job, which needs it as well",
+            "reward-run.scorer-could-run-2", f"{scorer.path}:{scorer.name}", lacking=lacking[1]
         )
     if scorer.path is None:
-        return CannotTell(
-            "data-reward",
-            str(scorer.python),
-            f"verl's scorer cannot be imported there: {reason}",
-            "make env-rehearsal, or --python INTERPRETER of an environment with verl",
-        )
-    return OperatorError(
-        "data-reward",
-        f"{scorer.path}:{scorer.name}",
-        f"cannot be loaded: {reason}",
-        "correct reward.custom_reward_function.path and name, or install what it imports",
-    )
+        return CannotTell("data-reward.verl-s-scorer", str(scorer.python), reason=reason)
+    return OperatorError("data-reward.cannot-loaded", f"{scorer.path}:{scorer.name}", reason=reason)
 
 
 def groups(scored: Sequence[Scored]) -> Iterator[tuple[str, list[Scored]]]:

@@ -34,11 +34,10 @@ def with_sandbox(
     programs = [probe for probe in wanted if tests_of(probe.ground_truth) is not None]
     if programs and (reason := _unreachable(url)):
         report.unknown(
-            "reward-sandbox",
+            "reward-sandbox.sandbox-reward-sandbox",
             url,
-            f"the sandbox of reward.sandbox_fusion.url does not answer from here ({reason}); "
-            f"rows with programs that were not scored: {len(programs)}",
-            "repeat the command where the sandbox can be reached",
+            reason=reason,
+            programs_count=len(programs),
         )
         return [probe for probe in wanted if probe not in programs], settings.reward_kwargs
     if programs:

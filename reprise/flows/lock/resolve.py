@@ -66,7 +66,7 @@ def resolve_tree(name: str, tree: Tree, to: str | None, mirrors: Sequence[Mirror
     """
     ref = to or tree.want
     if not ref:
-        raise OperatorError("git-ref", f"tree.{name}", "no reference to resolve", "add --to REF")
+        raise OperatorError("git-ref.reference-resolve", f"tree.{name}")
     urls = urls_for(tree.url, mirrors, tree.mirrors)
     commit = ref.lower() if _FULL.fullmatch(ref) else None
     if commit is None:
@@ -92,9 +92,7 @@ def resolve_tree(name: str, tree: Tree, to: str | None, mirrors: Sequence[Mirror
 
 def _short(repo: Path, url: str, ref: str) -> str:
     """The one commit whose hash begins with `ref`; only commits are fetched to find it."""
-    missing = OperatorError(
-        "git-ref", ref, f"{url} has no such branch, tag or commit", "correct the reference"
-    )
+    missing = OperatorError("git-ref.such-branch-tag", ref, url=url)
     if not _HEX.fullmatch(ref):
         raise missing
     try:

@@ -83,7 +83,7 @@ def _resolve(
                 raise OperatorError("lock-update", full, "follows its requirements file", fix)
             return resolve_environment(root, environment)
         case _:
-            raise OperatorError("lock-update", full, "cannot be resolved", "change it by hand")
+            raise OperatorError("lock-update.cannot-resolved", full)
 
 
 def _write(path: Path, text: str, lock: Lock, full: str, changes: Changes, command: str) -> Report:
@@ -146,7 +146,7 @@ def lock_images(path: Path, names: Sequence[str], write: bool) -> Report:
     for full in chosen:
         image = lock.entry(full)
         if not isinstance(image, Image):
-            raise OperatorError("lock-entry", full, "is not an image", "name an image of the lock")
+            raise OperatorError("lock-entry.image", full)
         try:
             changes, asked = resolve_image(full.partition(".")[2], image, None)
         except CannotTell as error:

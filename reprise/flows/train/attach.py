@@ -56,12 +56,7 @@ def ask_doctor(
         rules = {item.rule for item in found.checks}
         place.ignore = tuple(rule for rule in options.force if rule in rules)
     elif isinstance(place, Attached) and options.dry_run:
-        report.unknown(
-            "train-doctor",
-            place.address,
-            "a dry run submits nothing, and so the nodes were not asked",
-            "the same command without --dry-run asks them before it submits",
-        )
+        report.unknown("train-doctor.dry-run-submits", place.address)
         return None
     elif isinstance(place, Attached):
         found = _by_ray(project, options, place, selection, python)
@@ -133,12 +128,7 @@ def ask_nodes(
     ]
     if not answers:
         last = (log.strip().splitlines() or ["it wrote nothing"])[-1]
-        raise CannotTell(
-            "train-doctor",
-            jobs.address,
-            f"the nodes could not be asked: {last}",
-            "REPRISE_PYTHON names the nodes' interpreter that has Ray; then repeat the command",
-        )
+        raise CannotTell("train-doctor.nodes-could-asked", jobs.address, last=last)
     return answers
 
 
@@ -154,10 +144,7 @@ def _log_of(jobs: Jobs, job: str) -> str:
         if time.monotonic() > deadline:
             jobs.stop(job)
             raise CannotTell(
-                "train-doctor",
-                jobs.address,
-                f"the job that asks the nodes is still {state} after {_JOB_SECONDS:.0f} s",
-                "look at this Ray's dashboard: is there room for a job without any GPU",
+                "train-doctor.job-asks-nodes", jobs.address, state=state, job_seconds=_JOB_SECONDS
             )
         time.sleep(1.0)
     return jobs.log(job)

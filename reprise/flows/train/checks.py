@@ -96,10 +96,7 @@ def forgiven(report: Report, rules: Sequence[str]) -> Report:
     if unknown:
         failing = sorted({finding.rule for finding in report.errors()}) or ["none"]
         raise OperatorError(
-            "train-force",
-            ", ".join(unknown),
-            "no such rule was evaluated",
-            f"rules that fail now: {', '.join(failing)}",
+            "train-force.such-rule-evaluated", ", ".join(unknown), failings=", ".join(failing)
         )
     report.checks = [
         Check(item.rule, State.PASSED) if item.rule in rules else item for item in report.checks
@@ -228,12 +225,7 @@ def _checkpoints(report: Report, task: Task) -> None:
 def _far_checkpoints(report: Report, where: Where) -> None:
     named = where.site.paths.checkpoints
     if named is not None and where.kind != "private" and not Path(named).is_dir():
-        report.note(
-            "train-checkpoints",
-            named,
-            "is not seen from here: whether a checkpoint is whole cannot be looked at, and a later "
-            "attempt begins at the newest that was due and has its metrics",
-        )
+        report.note("train-checkpoints.seen-from-here", named)
 
 
 def _begins_from(report: Report, task: Task) -> None:
@@ -243,19 +235,13 @@ def _begins_from(report: Report, task: Task) -> None:
     if setup.get("trainer.resume_mode") != "resume_path" or not isinstance(path, str):
         return
     if re.search(r"global_step_\d+$", path) is None:
-        report.failed(
-            "train-checkpoints",
-            f"trainer.resume_from_path={path}",
-            "does not end in global_step_N, from which verl reads the step",
-            "name the step's own folder, without a slash at the end",
-        )
+        report.failed("train-checkpoints.does-end-global", f"trainer.resume_from_path={path}")
     elif not Path(path).is_dir():
         report.unknown(
-            "train-checkpoints",
+            "train-checkpoints.seen-from-here-2",
             f"trainer.resume_from_path={path}",
-            "is not seen from here: whether it is whole, and fits the number of ranks, is not "
-            "known",
-            f"where it is seen: reprise checkpoint check {path} --world-size {task.world}",
+            path=path,
+            world=task.world,
         )
     else:
         try:

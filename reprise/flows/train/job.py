@@ -233,10 +233,7 @@ def _overrides(options: TrainOptions) -> list[str]:
         name, _, value = text.partition("=")
         if is_secret(name.lstrip("+~"), value):
             raise OperatorError(
-                "train-secret",
-                name,
-                "a credential on the command line would be in every list of processes",
-                f"export one of {', '.join(SECRETS)} instead, and leave the override out",
+                "train-secret.credential-command-line", name, secrets=", ".join(SECRETS)
             )
         found.append(text)
     return found

@@ -116,12 +116,7 @@ class Private:
         left = remove_leftovers(folder.name, Path(known["temp_dir"]))
         folder.event("ray stopped", left=left)
         if left:
-            raise OperatorError(
-                "train-leftovers",
-                folder.name,
-                f"processes {left} of this run could not be stopped",
-                "end them by hand, then repeat the command",
-            )
+            raise OperatorError("train-leftovers.processes-run-could", folder.name, left=left)
         folder.update(address=None, token_file=None, ray=None)
 
 
@@ -169,7 +164,7 @@ class HostfileCluster:
     def hostfile(self) -> Path:
         """The hostfile."""
         if self.selection.hostfile is None:
-            raise OperatorError("hostfile", "HOSTFILE", "is needed here", "name the hostfile")
+            raise OperatorError("hostfile.needed-here", "HOSTFILE")
         return self.selection.hostfile.path
 
     def ready(self, folder: RunFolder, need: Need) -> Jobs:
@@ -241,12 +236,7 @@ def wait_for_nodes(
             said = f"{len(alive)} of {need.nodes} nodes with {need.gpus} GPUs are alive"
             said = "; ".join([said, *lost[:4]])
         if time.monotonic() >= deadline:
-            raise CannotTell(
-                "train-nodes",
-                address,
-                f"{said}, for {seconds:.0f} s",
-                "wait until whoever runs this Ray has brought them back, then repeat the command",
-            )
+            raise CannotTell("train-nodes.s", address, said=said, seconds=seconds)
         if said != told:
             say(f"waiting: {said}")
             told = said

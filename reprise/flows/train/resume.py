@@ -36,17 +36,14 @@ def unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -
         try:
             then = path.read_text(encoding="utf-8")
         except OSError as error:
-            report.unknown(RULE, str(path), f"cannot be read: {error.strerror}", "look at the run")
+            report.unknown("train-changed.cannot-read", str(path), strerror=error.strerror)
             continue
         if then == now:
             continue
         lines = zip(then.splitlines(), now.splitlines(), strict=False)
         first = next((number for number, (a, b) in enumerate(lines, 1) if a != b), 0)
         report.failed(
-            RULE,
-            f"{path}:{first}" if first else str(path),
-            f"{what} is not what the run was started with",
-            f"restore it (git checkout), start a new run, or: --force {RULE}",
+            "train-changed.what-run-started", f"{path}:{first}" if first else str(path), what=what
         )
     _same_rows(report, folder.read().get("rows"), task)
     report.settle(RULE)
@@ -61,11 +58,10 @@ def _same_rows(report: Report, then: int | None, task: Task) -> None:
     if then is None or now is None or then == now:
         return
     report.failed(
-        RULE,
+        "train-changed.rows-had-when",
         str((task.values.get("data") or {}).get("train_files")),
-        f"has {now} rows, and had {then} when the run was started: data.pt of its checkpoints "
-        "goes on in the order of the other data",
-        f"restore the file, start a new run, or: --force {RULE}",
+        now=now,
+        then=then,
     )
 
 
@@ -73,25 +69,18 @@ def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
     """Raises OperatorError for a run that is finished, another command's, or supervised now."""
     if facts.get("state") == "finished":
         raise OperatorError(
-            "train-resume",
+            "train-resume.run-finished-nothing",
             folder.name,
-            "the run is finished: there is nothing to take up",
-            f"judge it: make reproduce MODEL={_model_of(folder, facts)} "
-            f"RUN={shlex.quote(str(folder.path))}",
+            model_of=_model_of(folder, facts),
+            folder_path=shlex.quote(str(folder.path)),
         )
     if "place" not in facts:
         raise OperatorError(
-            "train-resume",
-            folder.name,
-            "the run was not started by `reprise train`",
-            f"start one: reprise train {_model_of(folder, facts)}",
+            "train-resume.run-started-reprise", folder.name, model_of=_model_of(folder, facts)
         )
     if (host := private_elsewhere(facts)) is not None:
         raise OperatorError(
-            "train-resume",
-            folder.name,
-            f"its Ray is private to {host}",
-            f"on {host}: reprise train --resume {folder.name}",
+            "train-resume.ray-private", folder.name, hostname=host, folder_name=folder.name
         )
     if not supervised(folder, facts, exact=True):
         _was_written(folder, facts)
@@ -100,11 +89,13 @@ def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
     age = pulse_age(folder, exact=True)
     seen = "" if age is None else f", seen {age:.0f} s ago"
     raise OperatorError(
-        "train-resume",
+        "train-resume.process-supervises-already",
         folder.name,
-        f"process {watcher.get('pid')} on {watcher.get('host')} supervises it already{seen}",
-        f"only look at it: reprise status {folder.name}; to take it over, end that command (Ctrl-C "
-        f"leaves the job running), or wait {QUIET_SECONDS:.0f} s where its machine is gone",
+        get=watcher.get("pid"),
+        get2=watcher.get("host"),
+        seen=seen,
+        folder_name=folder.name,
+        quiet_seconds=QUIET_SECONDS,
     )
 
 
@@ -115,11 +106,7 @@ def _model_of(folder: RunFolder, facts: Mapping[str, Any]) -> str:
 def _was_written(folder: RunFolder, facts: Mapping[str, Any]) -> None:
     if not facts.get("storage") or not facts.get("checkpoints"):
         raise OperatorError(
-            "train-resume",
-            folder.name,
-            "the command that made it was cut off before its folder was written: nothing was "
-            "submitted",
-            f"start a new run: reprise train {_model_of(folder, facts)}",
+            "train-resume.command-made-cut", folder.name, model_of=_model_of(folder, facts)
         )
 
 
@@ -131,12 +118,7 @@ def place_of(folder: RunFolder, facts: Mapping[str, Any], given: str | None) -> 
     if facts.get("place") == "attached":
         return given or facts.get("address")
     if given is not None:
-        raise OperatorError(
-            "train-resume",
-            "--address",
-            f"{folder.name} was not started in a Ray of others",
-            "leave it out: the run goes on where it was started",
-        )
+        raise OperatorError("train-resume.started-ray-others", "--address", folder_name=folder.name)
     return None
 
 

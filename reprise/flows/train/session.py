@@ -190,13 +190,7 @@ def _detached(folder: RunFolder) -> Report:
     report = Report(COMMAND, data={"run": str(folder.path), "id": folder.name, "detached": True})
     folder.event("detached")
     report.passed("train-submitted")
-    report.note(
-        "train-detached",
-        folder.name,
-        "the job goes on; nobody takes it up again after a failure until someone attaches",
-        f"attach: reprise train --resume {folder.name}; look: reprise status {folder.name}; "
-        f"end: reprise stop {folder.name}",
-    )
+    report.note("train-detached.job-goes-nobody", folder.name, folder_name=folder.name)
     return report
 
 
@@ -215,10 +209,13 @@ def _report(folder: RunFolder, ended: Supervised) -> Report:
     if ended.finished:
         report.passed("train-finished")
         report.note(
-            "train-finished",
+            "train-finished.steps-attempt-each",
             folder.name,
-            f"{total} steps in {number} attempt{'s' if number > 1 else ''}, each recorded once",
-            f"judge it: make reproduce MODEL={facts['model']} RUN={folder.path}",
+            total=total,
+            number=number,
+            value="s" if number > 1 else "",
+            facts=facts["model"],
+            folder_path=folder.path,
         )
         return report
     reached = (facts["attempts"][number - 1]["reached"] if number else None) or 0

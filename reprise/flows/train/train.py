@@ -61,7 +61,7 @@ def train(project: Project, options: TrainOptions) -> Report:
     report = forgiven(report, options.force)
     report.data["package"] = package_data(package)
     if list(report.errors()):
-        report.note("train", options.model, "nothing was started, no run folder was written")
+        report.note("train.nothing-started-run", options.model)
         return report
     folder = _new_folder(project, options, task, place, selection.profile.name)
     _write_folder(folder, project, task, report, doctor)
@@ -169,18 +169,10 @@ def _place(
             "attached", address, machine, site, storage=options.storage
         )
     if options.model != "rehearsal":
-        raise OperatorError(
-            "train-place",
-            options.model,
-            "this recipe needs a cluster, and none was named",
-            "name a hostfile, or where Ray runs: --address http://HEAD:8265 (or RAY_ADDRESS)",
-        )
+        raise OperatorError("train-place.recipe-needs-cluster", options.model)
     if not project.rehearsal_python.exists():
         raise CannotTell(
-            "rehearsal-environment",
-            str(project.rehearsal_python),
-            "the rehearsal's environment (torch, vLLM, verl) is not installed",
-            "make env-rehearsal",
+            "rehearsal-environment.rehearsal-s-environment", str(project.rehearsal_python)
         )
     return Private(project.rehearsal_python, console.line), Where(
         "private", "this machine", "rehearsal", site, storage=options.storage

@@ -120,10 +120,7 @@ def step_folders(folder: Path) -> list[Path]:
         ]
     except OSError as error:
         raise OperatorError(
-            "run-checkpoint-folder",
-            str(folder),
-            f"cannot be listed: {error.strerror or error}",
-            "name the folder of trainer.default_local_dir, on a machine that sees it",
+            "run-checkpoint-folder.cannot-listed", str(folder), strerror=error.strerror or error
         ) from None
     return [item for _, item in sorted(found, reverse=True)]
 

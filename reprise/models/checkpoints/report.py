@@ -46,10 +46,7 @@ def check_folder(folder: Path, world_size: int | None) -> Report:
             _judge_part(report, read_part(folder), world_size)
     except PermissionError as error:
         raise OperatorError(
-            "run-checkpoint-folder",
-            error.filename or str(folder),
-            "cannot be read: permission denied",
-            "repeat the command as the user that the job runs as",
+            "run-checkpoint-folder.cannot-read-permission", error.filename or str(folder)
         ) from None
     return report
 
@@ -96,12 +93,7 @@ def _none_usable(report: Report, folder: Path, steps: list[SavedStep], size: int
         if not step.complete and not step.pruned:
             _judge_one(report, step, size, _START_ANEW)
     if all(step.pruned for step in steps):
-        report.failed(
-            COMPLETE,
-            str(folder),
-            "no step holds any weights",
-            "start anew in another folder, or name the one that the job wrote to",
-        )
+        report.failed("run-checkpoint-complete.step-holds-any", str(folder))
 
 
 def _judge_one(report: Report, step: SavedStep, size: int | None, fix: str) -> None:
@@ -132,13 +124,7 @@ def _judge_one(report: Report, step: SavedStep, size: int | None, fix: str) -> N
 def _judge_part(report: Report, part: Part, size: int | None) -> None:
     """Judge a folder that is no step: a role's, or converted weights."""
     if part.kind in (Kind.EMPTY, Kind.OTHER):
-        raise OperatorError(
-            "run-checkpoint-folder",
-            str(part.path),
-            "holds no global_step_N, and nothing that verl or Megatron writes into one",
-            "name a run's folder of checkpoints (trainer.default_local_dir), one global_step_N, "
-            "or converted weights; Hugging Face weights: reprise model check DIR",
-        )
+        raise OperatorError("run-checkpoint-folder.holds-global-step", str(part.path))
     for fault in part.faults[:_MOST_NAMED]:
         fix = "save or convert again, into a new folder"
         report.failed(COMPLETE, str(fault.path), fault.message, fix)
@@ -199,7 +185,7 @@ def _remarks(report: Report, step: SavedStep, size: int | None) -> None:
             report.unknown(RANKS, str(part.path), doubt, "compare the sizes in the two recipes")
         if part.step is not None and part.step != step.step:
             report.note(
-                COMPLETE, str(part.path), f"its manifest says step {part.step}: folder was renamed"
+                "run-checkpoint-complete.manifest-says-step", str(part.path), step=part.step
             )
 
 

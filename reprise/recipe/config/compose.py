@@ -189,12 +189,7 @@ def _load_groups(
         return loader.load(name, [line.text for line in kept]), kept, faults
     except (HydraException, OmegaConfBaseException) as error:
         text = " ".join(str(error).split())
-        raise OperatorError(
-            "recipe-compose",
-            name,
-            f"the config cannot be composed: {text}",
-            "reprise recipe list shows the recipes; check the YAML file that the message names",
-        ) from error
+        raise OperatorError("recipe-compose.config-cannot-composed", name, text=text) from error
 
 
 def _passed_over(

@@ -51,10 +51,7 @@ def read_lines(path: Path) -> list[Line]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OperatorError(
-            "recipe-override-file",
-            str(path),
-            f"expected a text file with one override a line, found: {error}",
-            "check the path",
+            "recipe-override-file.expected-text-file", str(path), error=error
         ) from error
     rows = ((number, row.strip()) for number, row in enumerate(text.splitlines(), 1))
     return [Line(row, f"{path}:{number}") for number, row in rows if row and row[0] != "#"]

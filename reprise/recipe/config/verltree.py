@@ -97,12 +97,7 @@ def find_tree(
     if explicit is not None:
         tree = tree_at(explicit, f"{explicit} (as asked)")
         if tree is None:
-            raise OperatorError(
-                "recipe-verl-tree",
-                str(explicit),
-                "expected verl's package with trainer/config/ppo_trainer.yaml, found none",
-                "give the folder of a checkout of verl, or leave the option out",
-            )
+            raise OperatorError("recipe-verl-tree.expected-verl-s-2", str(explicit))
         return tree
     place = f"third_party/{checkout}"
     checkout_tree = tree_at(root / place, place) if checkout else None
@@ -123,12 +118,7 @@ def _cached(root: Path, release: str, say: Callable[[str], None]) -> VerlTree:
         _fetch(root, release, folder)
     tree = tree_at(folder, f".cache/verl-{release} (wheel of the package index)")
     if tree is None:
-        raise OperatorError(
-            "recipe-verl-tree",
-            str(folder),
-            "expected verl's config files, found none",
-            f"remove the folder {folder} and repeat the command",
-        )
+        raise OperatorError("recipe-verl-tree.expected-verl-s", str(folder), folder=folder)
     return tree
 
 
@@ -140,10 +130,7 @@ def _locked_line(root: Path, release: str) -> str:
         if found is not None:
             return found.group(0)
     raise CannotTell(
-        "recipe-verl-tree",
-        str(root / "requirements"),
-        f"expected a line verl=={release} with its hashes, found none",
-        "put a checkout of verl at third_party/verl (make setup), or name one with --verl DIR",
+        "recipe-verl-tree.expected-line-verl", str(root / "requirements"), release=release
     )
 
 
@@ -175,10 +162,7 @@ def _fetch(root: Path, release: str, folder: Path) -> None:
                 return
             tried.append(f"{' '.join(installer)}: {answer.stderr.strip().splitlines()[-1:]}")
     raise CannotTell(
-        "recipe-verl-tree",
-        f"verl {release}",
-        f"the config files could not be fetched from the package index ({'; '.join(tried)})",
-        "make the index reachable, or put a checkout of verl at third_party/verl (make setup)",
+        "recipe-verl-tree.config-files-could", f"verl {release}", trieds="; ".join(tried)
     )
 
 

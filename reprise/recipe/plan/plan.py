@@ -115,11 +115,7 @@ def _on_host(report: Report, setup: Setup, host_memory: float) -> None:
         )  # fmt: skip
         return
     report.passed("recipe-plan-host")
-    report.note(
-        "recipe-plan-host", where,
-        f"there is no card: {tensors}; what the processes hold beside them is not known",
-        "reprise doctor holds a host against what the machine's profile asks for",
-    )  # fmt: skip
+    report.note('recipe-plan-host.card-what-processes', where, tensors=tensors)  # fmt: skip
 
 
 def _training(report: Report, setup: Setup, gpu_memory: float | None) -> None:
@@ -127,8 +123,7 @@ def _training(report: Report, setup: Setup, gpu_memory: float | None) -> None:
     memory = with_critic_on_card(setup, training_memory(setup))
     report.data["training"] = _table(memory)
     if gpu_memory is None:
-        report.unknown("recipe-plan-training", "gpu memory", "a card's memory is not known",
-                       "give --gpu-memory GiB")  # fmt: skip
+        report.unknown('recipe-plan-training.card-s-memory', 'gpu memory')  # fmt: skip
         return
     report.data["gpu_memory"] = gpu_memory
     need = memory.total / GIB
@@ -174,20 +169,12 @@ def _host(report: Report, setup: Setup, host_memory: float | None) -> None:
     memory = with_critic_on_host(setup, host_bytes(setup))
     report.data["host"] = _table(memory)
     if host_memory is None:
-        report.note(
-            "recipe-plan-host", "host memory",
-            f"{memory.total / GIB:.0f} GiB of a node's RAM hold what is offloaded, beside the "
-            "processes themselves; how much a node has is not stated",
-        )  # fmt: skip
+        report.note('recipe-plan-host.gib-node-s', 'host memory', total=memory.total / GIB)  # fmt: skip
         report.passed("recipe-plan-host")
     elif memory.total / GIB <= host_memory:
         report.passed("recipe-plan-host")
     else:
-        report.failed(
-            "recipe-plan-host", "host memory",
-            f"{memory.total / GIB:.0f} GiB are offloaded, a node has {host_memory:g} GiB",
-            "leave the reference model out (use_kl_loss=False), or offload less",
-        )  # fmt: skip
+        report.failed('recipe-plan-host.gib-offloaded-node', 'host memory', total=memory.total / GIB, host_memory=host_memory)  # fmt: skip
 
 
 def _disk(report: Report, setup: Setup) -> None:
@@ -234,10 +221,6 @@ def _time(report: Report, setup: Setup, tflops: float | None, throughput: float 
             data["gpu_hours_run"] = round(seconds * setup.world / 3600 * setup.steps, 1)
             data["hours_run"] = round(seconds * setup.steps / 3600, 1)
     else:
-        report.note(
-            "recipe-plan-time", "throughput",
-            "GPU hours need a throughput: none is stated for this recipe",
-            "give --throughput, the perf/throughput that verl logs (tokens a second and GPU)",
-        )  # fmt: skip
+        report.note('recipe-plan-time.gpu-hours-need', 'throughput')  # fmt: skip
     report.data["time"] = data
     report.passed("recipe-plan-time")

@@ -49,27 +49,16 @@ def _bridge(setup: Setup, out: Judgement) -> None:
         use = bool(setup.get(f"{node}.use_mbridge", True))
         out.show(f"{role}: use_mbridge {use} == True")
         if not use:
-            out.error(
-                f"{node}.use_mbridge",
-                "False: this verl's Megatron engine asserts True",
-                f"{node}.use_mbridge=True (Hugging Face weights are then loaded online, and an "
-                "offline conversion is optional)",
-            )
+            out.error(f"{node}.use_mbridge", "recipe-engine-bridge.false-verl-s", node=node)
         dist = bool(setup.get(f"{node}.use_dist_checkpointing", False))
         if dist and not setup.get(f"{node}.dist_checkpointing_path"):
             out.error(
-                f"{node}.dist_checkpointing_path",
-                "not set, but use_dist_checkpointing is True",
-                f"{node}.use_dist_checkpointing=False, or give the path",
+                f"{node}.dist_checkpointing_path", "recipe-engine-bridge.set-but-use", node=node
             )
         elif dist:
-            out.note(
-                f"{node}.use_dist_checkpointing",
-                "the weights are read from an MCore "
-                "checkpoint: check it with `reprise checkpoint check`",
-            )
+            out.note(f"{node}.use_dist_checkpointing", "recipe-engine-bridge.weights-read-from")
     if setup.get(f"{_MEGATRON}.vanilla_mbridge", False):
-        out.note(f"{_MEGATRON}.vanilla_mbridge", "True: the older mbridge, on its way out")
+        out.note(f"{_MEGATRON}.vanilla_mbridge", "recipe-engine-bridge.true-older-mbridge")
 
 
 def _provider(setup: Setup, out: Judgement) -> None:
@@ -137,8 +126,11 @@ def _hy3(setup: Setup, out: Judgement) -> None:
         shown = "not set" if have is None else repr(have)
         out.error(
             key,
-            f"{shown}: one of the nine settings that any Hy3 recipe needs",
-            f"{plus}{key}={value}",
+            "recipe-hy3-required.one-nine-settings",
+            shown=shown,
+            plus=plus,
+            setting=key,
+            value=value,
         )
     out.show(f"{met} of the nine settings that Hy3 needs")
 
@@ -160,8 +152,10 @@ def _device(setup: Setup, out: Judgement) -> None:
         if environment.get(name) != value:
             out.error(
                 "trainer.device",
-                f"musa, but {name} is {environment.get(name)!r}",
-                f"{name}={value} in the job's env_vars",
+                "recipe-engine-platform.musa-but",
+                name=name,
+                get=environment.get(name),
+                value=value,
             )
 
 

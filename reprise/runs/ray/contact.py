@@ -42,24 +42,14 @@ def contact_of(folder: RunFolder) -> Contact:
     """
     facts = folder.read()
     if (host := private_elsewhere(facts)) is not None:
-        raise CannotTell(
-            "run-address",
-            folder.name,
-            f"its Ray is private to {host}, and cannot be asked from here",
-            f"repeat the command on {host}",
-        )
+        raise CannotTell('run-address.ray-private-cannot', folder.name, hostname=host)
     # A run of `reproduce` has a private Ray only, whose temp dir holds the token.
     address = facts.get("address") or facts.get("ray_address")
     named = facts.get("token_file")
     if not named and facts.get("ray_temp_dir"):
         named = str(Path(str(facts["ray_temp_dir"])) / "token")
     if not address:
-        raise CannotTell(
-            "run-address",
-            folder.name,
-            f"run.json names no Ray to ask (state {facts.get('state')})",
-            f"take the run up again: reprise train --resume {folder.name}",
-        )
+        raise CannotTell('run-address.run-json-names', folder.name, get=facts.get('state'), folder_name=folder.name)
     own = os.environ.get("RAY_AUTH_TOKEN_PATH")
     try:
         return _reach(str(address), named)

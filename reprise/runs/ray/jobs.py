@@ -72,12 +72,7 @@ class Jobs:
         except AuthenticationError:
             raise self._refused() from None
         except (OSError, RuntimeError) as error:
-            raise CannotTell(
-                "run-jobs",
-                address,
-                f"the Jobs API did not answer: {error}",
-                "name the dashboard's address (port 8265 by default), not the cluster's own port",
-            ) from None
+            raise CannotTell('run-jobs.jobs-api-did', address, error=error) from None
 
     def submit(
         self,
@@ -108,13 +103,7 @@ class Jobs:
                 # It may have arrived: Ray is asked before it is given the job again.
                 cut = True
                 if time.monotonic() >= deadline:
-                    raise CannotTell(
-                        "run-jobs",
-                        self.address,
-                        f"the connection broke while job {job_id} was submitted: {error}",
-                        "check that the head node is up and reachable, then take the run up again: "
-                        "reprise train --resume",
-                    ) from None
+                    raise CannotTell('run-jobs.connection-broke-while', self.address, job_id=job_id, error=error) from None
             except (RuntimeError, ValueError) as error:
                 # The API answers some seconds before the agent that starts jobs is there.
                 late = _NO_AGENT in str(error) and time.monotonic() < deadline
@@ -149,12 +138,7 @@ class Jobs:
         except self._refusal:
             raise self._refused() from None
         except (RuntimeError, OSError) as error:
-            raise CannotTell(
-                "run-jobs",
-                self.address,
-                f"the state of job {job_id} could not be read: {error}",
-                "check that the head node is up and reachable, then repeat the command",
-            ) from None
+            raise CannotTell('run-jobs.state-job-could', self.address, job_id=job_id, error=error) from None
         return str(info.status), info.message or ""
 
     def find(self, job_id: str) -> str | None:
@@ -173,12 +157,7 @@ class Jobs:
         except self._refusal:
             raise self._refused() from None
         except (RuntimeError, OSError) as error:
-            raise CannotTell(
-                "run-jobs",
-                self.address,
-                f"the log of job {job_id} could not be read: {error}",
-                "check that the head node is up and reachable, then repeat the command",
-            ) from None
+            raise CannotTell('run-jobs.log-job-could', self.address, job_id=job_id, error=error) from None
 
     def stop(self, job_id: str) -> None:
         """Ask Ray to stop the job; a job that has ended, or an API that is gone, is no error."""
@@ -203,12 +182,7 @@ def open_jobs(folder: RunFolder) -> Jobs:
     facts = folder.read()
     address, token_file = facts.get("address"), facts.get("token_file")
     if not address:
-        raise CannotTell(
-            "run-address",
-            folder.name,
-            f"nothing of this run is running (state {facts.get('state')})",
-            f"take it up again: reprise train --resume {folder.name}",
-        )
+        raise CannotTell('run-address.nothing-run-running', folder.name, get=facts.get('state'), folder_name=folder.name)
     return Jobs(str(address), read_token(token_file))
 
 
@@ -219,10 +193,4 @@ def read_token(token_file: str | Path | None) -> str | None:
     try:
         return Path(token_file).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        raise CannotTell(
-            "run-token",
-            str(token_file),
-            f"the token of the Jobs API cannot be read here: {error}",
-            "use the machine and the user that started the cluster, or name a copy of the token: "
-            "RAY_AUTH_TOKEN_PATH=<file>",
-        ) from None
+        raise CannotTell('run-token.token-jobs-api', str(token_file), error=error) from None

@@ -166,12 +166,7 @@ def _wait_ready(ray: LocalRay, process: subprocess.Popen[bytes], log: Path) -> N
                 if client.get(f"{ray.address}/api/jobs/").status_code == 200:
                     return
             time.sleep(0.2)
-    raise CannotTell(
-        "run-ray",
-        str(log),
-        f"Ray's Jobs API did not answer within {_READY_SECONDS:.0f} s on {ray.address}",
-        "read the log named here; on a loaded machine repeat the command",
-    )
+    raise CannotTell('run-ray.ray-s-jobs', str(log), ready_seconds=_READY_SECONDS, address=ray.address)
 
 
 def _short_root() -> str:
@@ -192,9 +187,7 @@ def _free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
             return int(probe.getsockname()[1])
-    raise CannotTell(
-        "run-ray", "this machine", "has no free TCP port", "see which are open: ss -ltn"
-    )
+    raise CannotTell('run-ray.free-tcp-port', 'this machine')
 
 
 def remove_leftovers(run_id: str, temp_dir: Path) -> list[int]:

@@ -50,12 +50,7 @@ def list_nodes(address: str, token: str | None) -> list[Node]:
 def token_refused(address: str, who: str, token: str | None) -> OperatorError:
     """The finding for `who` at `address` asking for a token, where `token` was given or none."""
     said = "refused ours" if token else "got none"
-    return OperatorError(
-        "run-token",
-        address,
-        f"{who} asks for a token, and {said}",
-        "name the file that holds the cluster's token: RAY_AUTH_TOKEN_PATH=<file>",
-    )
+    return OperatorError('run-token.asks-token', address, who=who, said=said)
 
 
 def ask_dashboard(

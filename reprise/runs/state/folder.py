@@ -87,12 +87,7 @@ class RunFolder:
         try:
             value = orjson.loads(self.state_file.read_bytes())
         except (OSError, orjson.JSONDecodeError) as error:
-            raise OperatorError(
-                "run-folder",
-                str(self.state_file),
-                f"expected the state of a run, found: {error}",
-                "name a folder below runs/<model>/ that holds run.json",
-            ) from None
+            raise OperatorError('run-folder.expected-state-run', str(self.state_file), error=error) from None
         fault = _fault(value)
         if fault is not None:
             raise OperatorError(
@@ -114,12 +109,7 @@ class RunFolder:
                 current = self.read() if self.state_file.exists() else {}
                 dump_json(self.state_file, current | facts)
         except PermissionError:
-            raise OperatorError(
-                "run-folder",
-                str(self.path),
-                f"is {_owner(self.path)}'s, and its state cannot be changed by this user",
-                "repeat the command as the user who started the run",
-            ) from None
+            raise OperatorError('run-folder.s-state-cannot', str(self.path), owner=_owner(self.path)) from None
 
     def attempts(self) -> list[dict[str, Any]]:
         """The attempts so far, in their order: number, job, started, ended, outcome, resumed_from,
@@ -255,15 +245,5 @@ def find_run(runs: Path, text: str) -> RunFolder:
         return RunFolder(named[0])
     if not named:
         newest = ", ".join(path.name for path in found[-3:]) or "none"
-        raise OperatorError(
-            "run-unknown",
-            text,
-            f"there is no such run below {runs}; the newest ones: {newest}",
-            "name a run's id or its folder (RUNS_DIR names another folder of runs)",
-        )
-    raise OperatorError(
-        "run-ambiguous",
-        text,
-        f"names {len(named)} runs: {', '.join(path.name for path in named[-5:])}",
-        "write more of the id",
-    )
+        raise OperatorError('run-unknown.such-run-below', text, runs=runs, newest=newest)
+    raise OperatorError('run-ambiguous.names-runs', text, named_count=len(named), path_names=', '.join((path.name for path in named[-5:])))

@@ -34,7 +34,7 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
     report = Report("stop", data={"run": str(folder.path), "id": folder.name})
     facts = folder.read()
     if facts.get("state") not in LIVE:
-        report.note(RULE, folder.name, f"is not running: {facts.get('state')}")
+        report.note('run-stop.running', folder.name, get=facts.get('state'))
         _stop_orphans(report, folder, facts)
         report.settle(RULE)
         return report
@@ -56,13 +56,7 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
             raise
         ended = False  # The private Ray is gone or deaf: its processes are stopped below.
     if not ended and private is None:
-        report.failed(
-            RULE,
-            str(attempt.get("job")),
-            f"Ray has not ended the job within {seconds:.0f} s",
-            "look for nodes that do not answer: reprise cluster status HOSTFILE; repeat the "
-            "command, or stop the cluster: reprise cluster down HOSTFILE",
-        )
+        report.failed('run-stop.ray-ended-job', str(attempt.get('job')), seconds=seconds)
         return report
     if supervised(folder, facts) and ended:
         say("the command that supervises the run closes it")
@@ -88,13 +82,13 @@ def _stop_orphans(report: Report, folder: RunFolder, facts: Mapping[str, Any]) -
     if private is None or not found or supervised(folder, facts):
         return
     left = remove_leftovers(folder.name, private)
-    report.note(RULE, folder.name, f"{len(found)} processes that it had left were stopped")
+    report.note('run-stop.processes-had-left', folder.name, found_count=len(found))
     _tell_left(report, folder, left)
 
 
 def _tell_left(report: Report, folder: RunFolder, left: list[int]) -> None:
     if left:
-        report.failed(RULE, folder.name, f"processes {left} would not end", f"kill -9 {left}")
+        report.failed('run-stop.processes-would-end', folder.name, left=left)
 
 
 def _before_its_job(report: Report, folder: RunFolder, facts: Mapping[str, Any]) -> Report:
@@ -107,12 +101,7 @@ def _before_its_job(report: Report, folder: RunFolder, facts: Mapping[str, Any])
         text = f"its job is not submitted yet: {owner}, which prepares it, ends before it submits"
         report.note(RULE, folder.name, text)
         return report
-    report.failed(
-        RULE,
-        folder.name,
-        f"its job is not submitted yet: {owner}, which prepares it, still runs",
-        f"end that command: Ctrl-C, or kill {watcher.get('pid')}",
-    )
+    report.failed('run-stop.job-submitted-yet', folder.name, owner=owner, get=watcher.get('pid'))
     return report
 
 

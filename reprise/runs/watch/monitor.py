@@ -278,12 +278,7 @@ class Monitor:
 
 
 def _unreadable(path: Path, why: str) -> CannotTell:
-    return CannotTell(
-        "run-unread",
-        str(path),
-        f"{why}: what it holds is not known",
-        "repeat the command as the user that the job runs as",
-    )
+    return CannotTell('run-unread.what-holds-known', str(path), why=why)
 
 
 def _folder_key(folder: Path) -> tuple[object, ...]:
@@ -301,7 +296,7 @@ def _newest_whole(folder: Path) -> SavedStep | None:
         try:
             step = read_step(path)
         except PermissionError as error:
-            raise OperatorError("run-unread", str(path), f"{error.strerror}", "") from None
+            raise OperatorError('run-unread.plain', str(path), strerror=error.strerror) from None
         except OSError:
             continue
         if step.complete:

@@ -164,12 +164,7 @@ def check(
     elif overrides_file is not None:
         lines = [*read_lines(overrides_file), *lines]
     elif not model:
-        raise OperatorError(
-            "recipe-name",
-            "reprise recipe check",
-            "expected a recipe, --script FILE or --overrides FILE, found none",
-            "reprise recipe check hy3",
-        )
+        raise OperatorError("recipe-name.expected-recipe-script", "reprise recipe check")
     foreign = read is not None or (overrides_file is not None and not model)
     inputs = Inputs(
         verl,
@@ -195,12 +190,7 @@ def _one_thing(model: str, of_model: str, script: Path | None, overrides_file: P
     """Refuse what would be passed over: one of two scripts, or one of two recipes."""
     for first, second in ((script, overrides_file), (model, of_model)):
         if first and second and first != second:
-            raise OperatorError(
-                "recipe-name",
-                f"{first} and {second}",
-                "expected one thing to check, found two",
-                "leave one of them out",
-            )
+            raise OperatorError("recipe-name.expected-one-thing", f"{first} and {second}")
 
 
 def _config_name(read: Any) -> str:

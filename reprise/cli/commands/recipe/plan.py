@@ -110,10 +110,7 @@ def convert(
     report = Report("recipe convert")
     if verify is not None and (model or source or target):
         raise OperatorError(
-            "recipe-convert-arguments",
-            "--verify",
-            "a converted folder is verified by itself",
-            f"reprise recipe convert --verify {verify}",
+            "recipe-convert-arguments.converted-folder-verified", "--verify", verify=verify
         )
     if verify is not None:
         check_mcore(report, verify)
@@ -121,10 +118,7 @@ def convert(
     shape = card_of(find_project().recipes, model).model_shape() if model else None
     if shape is None or source is None or target is None:
         raise OperatorError(
-            "recipe-convert-arguments",
-            "reprise recipe convert",
-            "expected a recipe with a model, --source and --target, or --verify",
-            "reprise recipe convert qwen3-8b --source HF_DIR --target NEW_DIR",
+            "recipe-convert-arguments.expected-recipe-model", "reprise recipe convert"
         )
     check_conversion(report, Conversion(source, target, pp, ep), shape)
     if not as_json and report.exit_code == 0:
