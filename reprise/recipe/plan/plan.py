@@ -110,12 +110,14 @@ def _on_host(report: Report, setup: Setup, host_memory: float) -> None:
     tensors = f"the tensors of training take {need:.2f} GiB, the host has {host_memory:.1f}"
     if need > host_memory:
         report.failed(
-            "recipe-plan-host", where, tensors,
+            "recipe-plan-host",
+            where,
+            tensors,
             "lower actor.ppo_micro_batch_size_per_gpu, or use a host with more memory",
-        )  # fmt: skip
+        )
         return
     report.passed("recipe-plan-host")
-    report.note('recipe-plan-host.card-what-processes', where, tensors=tensors)  # fmt: skip
+    report.note("recipe-plan-host.card-what-processes", where, tensors=tensors)
 
 
 def _training(report: Report, setup: Setup, gpu_memory: float | None) -> None:
@@ -123,7 +125,7 @@ def _training(report: Report, setup: Setup, gpu_memory: float | None) -> None:
     memory = with_critic_on_card(setup, training_memory(setup))
     report.data["training"] = _table(memory)
     if gpu_memory is None:
-        report.unknown('recipe-plan-training.card-s-memory', 'gpu memory')  # fmt: skip
+        report.unknown("recipe-plan-training.card-s-memory", "gpu memory")
         return
     report.data["gpu_memory"] = gpu_memory
     need = memory.total / GIB
@@ -169,12 +171,17 @@ def _host(report: Report, setup: Setup, host_memory: float | None) -> None:
     memory = with_critic_on_host(setup, host_bytes(setup))
     report.data["host"] = _table(memory)
     if host_memory is None:
-        report.note('recipe-plan-host.gib-node-s', 'host memory', total=memory.total / GIB)  # fmt: skip
+        report.note("recipe-plan-host.gib-node-s", "host memory", total=memory.total / GIB)
         report.passed("recipe-plan-host")
     elif memory.total / GIB <= host_memory:
         report.passed("recipe-plan-host")
     else:
-        report.failed('recipe-plan-host.gib-offloaded-node', 'host memory', total=memory.total / GIB, host_memory=host_memory)  # fmt: skip
+        report.failed(
+            "recipe-plan-host.gib-offloaded-node",
+            "host memory",
+            total=memory.total / GIB,
+            host_memory=host_memory,
+        )
 
 
 def _disk(report: Report, setup: Setup) -> None:
@@ -221,6 +228,6 @@ def _time(report: Report, setup: Setup, tflops: float | None, throughput: float 
             data["gpu_hours_run"] = round(seconds * setup.world / 3600 * setup.steps, 1)
             data["hours_run"] = round(seconds * setup.steps / 3600, 1)
     else:
-        report.note('recipe-plan-time.gpu-hours-need', 'throughput')  # fmt: skip
+        report.note("recipe-plan-time.gpu-hours-need", "throughput")
     report.data["time"] = data
     report.passed("recipe-plan-time")
