@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from urllib.parse import quote, urlencode
 
-import httpx
+import httpx2
 
 from reprise.core.errors import CannotTell
 from reprise.hub.download import Remote
@@ -35,7 +35,7 @@ class ModelScope:
         query = urlencode({"Revision": revision, "Recursive": "true"})
         where = f"{self.endpoint} {repo}@{revision}"
         try:
-            answer = httpx.get(
+            answer = httpx2.get(
                 f"{base}/files?{query}",
                 headers=self._headers,
                 timeout=_SECONDS,
@@ -43,7 +43,7 @@ class ModelScope:
             )
             answer.raise_for_status()
             listing = answer.json()["Data"]["Files"]
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise explain(error, where) from None
         except (ValueError, KeyError, TypeError):
             raise CannotTell("data-download.answer-listing-files", where) from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import orjson
 
 from reprise.core.errors import CannotTell, OperatorError
@@ -81,10 +81,10 @@ def resolve_tag(repository: str, tag: str, platform: str) -> Resolved:
     reference = Reference.parse(repository)
     where = f"{repository}:{tag}"
     try:
-        with httpx.Client(timeout=30, trust_env=not reference.local) as client:
+        with httpx2.Client(timeout=30, trust_env=not reference.local) as client:
             session = _Session(client, reference, where)
             return session.resolve(tag, platform)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         fix = "check the network and the proxy, name a mirror, or use an engine that has the image"
         message = f"{reference.host} cannot be asked: {error or type(error).__name__}"
         raise CannotTell("registry", where, message, fix) from error
@@ -93,7 +93,7 @@ def resolve_tag(repository: str, tag: str, platform: str) -> Resolved:
 class _Session:
     """One conversation about one repository."""
 
-    def __init__(self, client: httpx.Client, reference: Reference, where: str) -> None:
+    def __init__(self, client: httpx2.Client, reference: Reference, where: str) -> None:
         self._client = client
         self._reference = reference
         self._where = where
@@ -124,7 +124,7 @@ class _Session:
         kind = answer.headers.get("Content-Type", "").partition(";")[0]
         return kind, digest, self._json(answer)
 
-    def _json(self, answer: httpx.Response) -> dict[str, Any]:
+    def _json(self, answer: httpx2.Response) -> dict[str, Any]:
         try:
             body = orjson.loads(answer.content)
         except orjson.JSONDecodeError:
@@ -157,7 +157,7 @@ class _Session:
             message = f"is for {found}, the lock wants {platform}"
             raise OperatorError("image-platform", self._where, message, fix)
 
-    def _get(self, path: str, headers: Mapping[str, str]) -> httpx.Response:
+    def _get(self, path: str, headers: Mapping[str, str]) -> httpx2.Response:
         url = f"{self._reference.url}/{path}"
         for attempt in range(2):
             answer = self._client.get(

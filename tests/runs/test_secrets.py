@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from reprise.core.files import write_text
@@ -74,7 +74,7 @@ def test_a_secret_is_in_the_workers_and_nowhere_else(tmp_path: Path, ray: LocalR
         assert time.monotonic() < deadline, jobs.log("tracked")
         if "TASK" in jobs.log("tracked") and not shown:
             headers = {"Authorization": f"Bearer {ray.token_file.read_text()}"}
-            with httpx.Client(trust_env=False, headers=headers, base_url=ray.address) as client:
+            with httpx2.Client(trust_env=False, headers=headers, base_url=ray.address) as client:
                 answers = {place: client.get(place) for place in PLACES}
             states = {place: answer.status_code for place, answer in answers.items()}
             refused = {place: state for place, state in states.items() if state != 200}
