@@ -192,7 +192,7 @@ checkpoint-check: ## Are checkpoints whole, can a job continue from them: FOLDER
 	@$(REPRISE) checkpoint check $${WORLD_SIZE:+--world-size "$$WORLD_SIZE"} -- "$${FOLDER:?name the folder: FOLDER=...}"
 
 ##@ Work on the project
-.PHONY: test test-fast test-full lint bench docs lock-requirements
+.PHONY: test test-fast test-full lint bench docs docs-site lock-requirements
 test: ## All tests that CI runs: fast ones, then the real three-step run
 	@scripts/system.sh
 	@$(DEV)
@@ -226,6 +226,10 @@ docs: ## Write docs/cli.md from the commands' own help, docs/rules.md from the r
 	@$(DEV)
 	@.venv/bin/python scripts/cli_reference.py
 	@.venv/bin/python scripts/rules_reference.py
+
+docs-site: docs ## Build docs/ as a site, without a network
+	@.venv/bin/mkdocs build --quiet --strict
+	@printf 'file://%s/.cache/site/tutorial.html\n' "$$PWD"
 
 lock-requirements: ## Rewrite requirements/*.txt from *.in (needs an index)
 	@$(DEV)
