@@ -106,13 +106,13 @@ hosts: ## Read a hostfile and print its hosts: HOSTFILE=file
 	@$(OPERATOR)
 	@$(REPRISE) hosts -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
 
-doctor: ## Are the machines what training needs [HOSTFILE=file; else this machine] [MACHINE=h20|s5000|cpu]
+doctor: ## Are the machines what training needs [HOSTFILE=file; else this machine] [MACHINE=...]
 	@$(OPERATOR)
-	@$(REPRISE) doctor $${MACHINE:+--profile "$$MACHINE"} $${HOSTFILE:+-- "$$HOSTFILE"}
+	@$(REPRISE) doctor $${MACHINE:+--machine "$$MACHINE"} $${HOSTFILE:+-- "$$HOSTFILE"}
 
 cluster-up: ## Start Ray on every host of HOSTFILE=file, or bring back what is missing [MACHINE=...]
 	@$(OPERATOR)
-	@$(REPRISE) cluster up $${MACHINE:+--profile "$$MACHINE"} -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
+	@$(REPRISE) cluster up $${MACHINE:+--machine "$$MACHINE"} -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
 
 cluster-status: ## Which nodes and GPUs are there now: HOSTFILE=file
 	@$(OPERATOR)
@@ -124,7 +124,7 @@ cluster-down: ## Stop this cluster, and nothing else: HOSTFILE=file
 
 ##@ Images
 .PHONY: images image-cpu image-verify image-save image-load demo-cluster
-images: ## Build the image of a cluster's hosts on the locked base [MACHINE=h20|musa] [BASE=name@sha256:..]
+images: ## Build the image of a cluster's hosts on the locked base [MACHINE=h20|s5000] [BASE=name@sha256:..]
 	@$(OPERATOR)
 	@$(REPRISE) image build $${BASE:+--base "$$BASE"} -- "$${MACHINE:-h20}"
 
@@ -132,13 +132,13 @@ image-cpu: ## Build the rehearsal's image [BASE=debian@sha256:..; else a Debian 
 	@$(OPERATOR)
 	@$(REPRISE) image build $${BASE:+--base "$$BASE"} -- cpu
 
-image-verify: ## Is what hosts hold and run built from this lock [MACHINE=h20|musa|cpu] [HOSTFILE=file]
+image-verify: ## Is what hosts hold and run built from this lock [MACHINE=h20|s5000|cpu] [HOSTFILE=file]
 	@$(OPERATOR)
 	@$(REPRISE) image verify $${HOSTFILE:+--hostfile "$$HOSTFILE"} -- "$${MACHINE:-h20}"
 
-image-save: ## Write an image to a file: FILE=h20.tar [MACHINE=h20|musa|cpu]
+image-save: ## Write an image to a file: FILE=h20.tar [MACHINE=h20|s5000|cpu]
 	@$(OPERATOR)
-	@$(REPRISE) image save --name "$${MACHINE:-h20}" -- "$${FILE:?name the file: FILE=...}"
+	@$(REPRISE) image save --machine "$${MACHINE:-h20}" -- "$${FILE:?name the file: FILE=...}"
 
 image-load: ## Check such a file and load it into this machine's engine: FILE=h20.tar
 	@$(OPERATOR)

@@ -17,7 +17,7 @@ from reprise.core.files import open_locked, sha256_file
 from reprise.core.findings import Report
 from reprise.images.carry import archive_images
 from reprise.lock.model import Data, Environment, Image, Machine, Package, Tree
-from reprise.lock.read import data_folder, machine_hash, read_lock, resolve_name
+from reprise.lock.read import data_folder, entries_of, machine_hash, read_lock, resolve_name
 from reprise.trees.checkout import LOCKED_REF, Standing, inspect
 from reprise.trees.git import git
 
@@ -52,7 +52,7 @@ def create(
     """
     lock = read_lock(lock_path)
     full = [resolve_name(lock, name) for name in names]
-    chosen = full or [name for name, _ in lock.entries(machine)]
+    chosen = full or entries_of(lock, machine)
     if machine != "gpu":
         operators = [n for n, e in lock.environment.items() if "operator" in e.machines]
         chosen += [f"environment.{name}" for name in operators]

@@ -63,7 +63,7 @@ def hostfile_text(found: Found | None, here: str, slots: int) -> str:
     lines = [
         "# One host a line, the first is the head; docs/cluster.md lists every form.",
         f"# slots: accelerators of the host; {count} is "
-        + ("what the scheduler gave" if found and found.slots else "what the profile suggests"),
+        + ("what the scheduler gave" if found and found.slots else "what this kind of machine has"),
     ]
     if found is None:
         lines += ["# No allocation of a scheduler was found: name your hosts here."]
@@ -73,13 +73,13 @@ def hostfile_text(found: Found | None, here: str, slots: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def site_text(facts: Facts, profile: str, why: str, python: str) -> str:
+def site_text(facts: Facts, machine: str, why: str, python: str) -> str:
     """A site file; what was found but is a choice stands there as a comment."""
     lines = [
         f"# What is true of this site and of no recipe; written on {facts.one('hostname')}.",
         "# A line with # in front is a choice that was found and is yours to make.",
         "",
-        f"profile = {_toml(profile)}  # {why}",
+        f"machine = {_toml(machine)}  # {why}",
         "",
         "[paths]",
         f"python = {_toml(python)}  # the interpreter that has Ray, on every node",

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 from platformdirs import user_config_path
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from reprise.core.errors import OperatorError
 
@@ -137,7 +137,11 @@ class Network(_Table):
 class Site(_Table):
     """The whole file."""
 
-    profile: Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]*$")] | None = None
+    machine: Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]*$")] | None = Field(
+        default=None,
+        # The key's name before it became one for all.
+        validation_alias=AliasChoices("machine", "profile"),
+    )
     ssh: SshSettings = SshSettings()
     paths: Paths = Paths()
     network: Network = Network()

@@ -9,7 +9,6 @@ from reprise.cluster.answer import Answer
 from reprise.cluster.commands import NodeCommand, node_command
 from reprise.cluster.doctor.doctor import Scripts
 from reprise.cluster.nodes import Listed, NodeList, ask_api
-from reprise.cluster.profile import Profile
 from reprise.cluster.record import Node, Record
 from reprise.cluster.site import Site
 from reprise.cluster.ssh import Job, Ssh, assignments
@@ -17,6 +16,7 @@ from reprise.cluster.status import ClusterState
 from reprise.cluster.stop import stop_nodes
 from reprise.core.findings import Report
 from reprise.core.progress import Display
+from reprise.machines.registry import Machine
 
 __all__ = ["Starter"]
 
@@ -32,7 +32,7 @@ class Starter:
     """Starts nodes of one record. Whatever fails, what it started is stopped again."""
 
     record: Record
-    profile: Profile
+    machine: Machine
     site: Site
     ssh: Ssh
     scripts: Scripts
@@ -40,7 +40,7 @@ class Starter:
 
     def command(self, node: Node) -> NodeCommand:
         """The command of one node."""
-        return node_command(self.record, node, self.profile, self.site)
+        return node_command(self.record, node, self.machine, self.site)
 
     def start_all(self) -> Report:
         """Start head and workers; the report is a problem when anything fails."""

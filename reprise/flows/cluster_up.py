@@ -12,7 +12,6 @@ from pathlib import Path
 from reprise.cluster.doctor.context import Context
 from reprise.cluster.doctor.doctor import diagnose
 from reprise.cluster.hosts.hostfile import Hostfile
-from reprise.cluster.profile import load_profile
 from reprise.cluster.record import Node, Record, find_record, new_record
 from reprise.cluster.ssh import Ssh
 from reprise.cluster.start import Starter
@@ -23,6 +22,7 @@ from reprise.core.findings import Check, Finding, Report, Severity, State
 from reprise.core.progress import Display
 from reprise.core.project import Project
 from reprise.flows.cluster import Selection, look_at, scripts_of
+from reprise.machines.registry import machine_named
 
 __all__ = ["UpOptions", "cluster_down", "cluster_status", "cluster_up", "watch_cluster"]
 
@@ -73,7 +73,7 @@ def _start(
     record = _record(hostfile, selection, nodes)
     with Ssh(selection.site.ssh) as ssh, Display() as display:
         starter = Starter(
-            record, selection.profile, selection.site, ssh, scripts_of(project), display
+            record, selection.machine, selection.site, ssh, scripts_of(project), display
         )
         commands = [starter.command(node) for node in nodes]
         if options.dry_run:
@@ -91,8 +91,8 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
     if names != [(node.name, node.slots) for node in record.nodes]:
         raise OperatorError("cluster-up.hosts-differ-from", str(hostfile.path))
     scripts = scripts_of(project)
-    # As it was started: a profile that was named then is not named again.
-    profile = load_profile(record.profile)
+    # As it was started: a machine that was named then is not named again.
+    machine = machine_named(record.profile)
     with Ssh(selection.site.ssh) as ssh, Display() as display:
         state = cluster_state(record, ssh, scripts)
         missing = [node for node in record.nodes if state.fault(node, node.slots) is not None]
@@ -104,7 +104,7 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
             return report
         if record.nodes[0] in missing or state.listed.why is not None:
             return replace(judge_state(record, state), command="cluster up")
-        starter = Starter(record, profile, selection.site, ssh, scripts, display)
+        starter = Starter(record, machine, selection.site, ssh, scripts, display)
         report = starter.bring_back(missing, state)
     report.data["cluster"] = record.to_json()
     report.data["brought_back"] = [node.name for node in missing]
@@ -208,7 +208,7 @@ def _nodes(context: Context, dry_run: bool) -> list[Node]:
 def _record(hostfile: Hostfile, selection: Selection, nodes: list[Node]) -> Record:
     site = selection.site
     values = {
-        "profile": selection.profile.name,
+        "profile": selection.machine.name,
         "python": site.container.python if site.container.image else site.paths.python,
         "engine": site.container.engine,
         "image": site.container.image,

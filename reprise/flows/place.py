@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.project import Project
 from reprise.lock.model import Machine
 from reprise.lock.read import read_lock
+from reprise.machines.registry import machine_named
 from reprise.recipe.config.verltree import VerlTree, find_tree
 
 __all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "Place"]
@@ -21,8 +19,6 @@ __all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "Place"]
 PLATFORMS = ("cpu", "gpu")
 ENGINES = ("fsdp", "megatron")
 _GPU_ENVIRONMENT = ".venv-gpu"
-_SMI_SECONDS = 30.0
-_SMI = ("--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +55,7 @@ class Place:
     @property
     def machine(self) -> Machine:
         """The machine of versions.lock whose entries a run here uses."""
-        return "rehearsal" if self.platform == "cpu" else "gpu"
+        return machine_named(self.platform).lock
 
     def overrides(self) -> list[str]:
         """The Hydra overrides that choose this place; none for the recipe's own."""
@@ -104,21 +100,13 @@ class Place:
         return found
 
     def device(self, project: Project) -> dict[str, Any] | None:
-        """The cards and their driver, and what the machine itself provides; None on a CPU."""
+        """The GPUs and their driver, and what the machine itself provides; None on a CPU."""
         if self.platform == "cpu":
             return None
-        smi = shutil.which("nvidia-smi")
-        cards: list[str] = []
-        if smi is not None:
-            # It hangs where a card or its driver does.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                done = subprocess.run(
-                    [smi, *_SMI], capture_output=True, text=True, check=False, timeout=_SMI_SECONDS
-                )
-                cards = done.stdout.splitlines() if done.returncode == 0 else []
         provided = project.root / _GPU_ENVIRONMENT / "provided.json"
         versions = json.loads(provided.read_text()) if provided.is_file() else {}
-        return {"cards": cards, "provided": versions}
+        gpus = machine_named(self.platform).accelerator.inventory()
+        return {"cards": gpus, "provided": versions}
 
     def runtime_env(self, recipe: Path) -> Path:
         """The file of the recipe's folder `recipe` with the variables of a job here."""

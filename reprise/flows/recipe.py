@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reprise.cluster.profile import load_profile
 from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.lock.contradict import judge_recipe
 from reprise.lock.model import Machine
 from reprise.lock.read import read_lock
+from reprise.machines.registry import machine_named
 from reprise.recipe.check import check
 from reprise.recipe.facts import facts_of
 from reprise.recipe.load import Loaded
@@ -32,7 +32,7 @@ def check_recipe(project: Project, loaded: Loaded) -> Report:
 
 
 def _machine(loaded: Loaded) -> Machine:
-    """The machine of the card's profile; a script without a recipe is judged for h20, whose verl
+    """The machine of the recipe's card; a script without a recipe is judged for h20, whose verl
     it is composed with.
     """
-    return load_profile(loaded.card.machine.profile).lock_machine if loaded.name else "h20"
+    return machine_named(loaded.card.machine.profile).lock if loaded.name else "h20"

@@ -14,6 +14,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import sha256_file, sha256_text
 from reprise.lock.model import Lock, Machine
 from reprise.lock.requirements import read_pins
+from reprise.machines import registry as machines
 from reprise.trees.checkout import Standing, inspect
 from reprise.trees.git import GitError, git
 
@@ -22,7 +23,6 @@ __all__ = ["KINDS", "Kind", "kind_named", "lay_context", "revision_of"]
 # 1980-01-01: wheels are zip files, which know no earlier date.
 EPOCH = 315532800
 WHEELS = "docker/wheels"
-SITE = "docker/musa/site"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,26 +43,31 @@ class Kind:
 _ALL = ("docker/common", "versions.lock")
 _PROJECT = ("Makefile", "README.md", "LICENSE", "pyproject.toml", "runtime_env.yaml")
 _CODE = ("plugins", "recipes", "reprise", "requirements", "scripts")
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind(
-            "cpu",
-            "rehearsal",
-            (*_ALL, *_PROJECT, "docker/cpu", *_CODE),
-            requirements=("requirements/operator.txt", "requirements/rehearsal.txt"),
-        ),
-        Kind("h20", "h20", (*_ALL, "docker/h20")),
-        Kind("musa", "musa", (*_ALL, "docker/musa"), trees=("verl-hardware-plugin",)),
+
+
+def _kind(machine: machines.Machine) -> Kind:
+    """A vendor's image is built on its locked base; the cpu image holds the whole project."""
+    folder = f"docker/{machine.image}"
+    if machine.image != "cpu":
+        return Kind(machine.image, machine.lock, (*_ALL, folder), machine.image_trees)
+    return Kind(
+        machine.image,
+        machine.lock,
+        (*_ALL, *_PROJECT, folder, *_CODE),
+        requirements=("requirements/operator.txt", "requirements/rehearsal.txt"),
     )
-}
+
+
+KINDS = {item.image: _kind(item) for item in machines.machines() if item.image}
 
 
 def kind_named(name: str) -> Kind:
-    """The image called `name`. Raises OperatorError."""
-    if name not in KINDS:
-        raise OperatorError("image.such-image", name, kinds=", ".join(KINDS))
-    return KINDS[name]
+    """The image of the machine called `name`. Raises OperatorError."""
+    machine = machines.machine_named(name)
+    if machine.image not in KINDS:
+        built = machines.names_shown(lambda item: item.image in KINDS)
+        raise OperatorError("image.docker-image-machine", name, built=built)
+    return KINDS[machine.image]
 
 
 def revision_of(root: Path) -> str:
@@ -89,12 +94,13 @@ def lay_context(
         lines.append(_place(root / path, folder / path, path))
     for name in kind.trees:
         lines += _tree(root, lock, name, folder)
-    if kind.name == "musa":
-        for source in sorted(file for file in (root / SITE).rglob("*") if file.is_file()):
-            name = str(source.relative_to(root))
-            lines.append(_place(source, folder / name, name))
+    # Wheels that a site adds: not tracked.
+    site = f"docker/{kind.name}/site"
+    for source in sorted(file for file in (root / site).rglob("*") if file.is_file()):
+        name = str(source.relative_to(root))
+        lines.append(_place(source, folder / name, name))
     (folder / WHEELS).mkdir(parents=True, exist_ok=True)
-    (folder / SITE).mkdir(parents=True, exist_ok=True)
+    (folder / site).mkdir(parents=True, exist_ok=True)
     for wheel in _wanted(root, kind, lock, [*wheels, root / WHEELS]):
         target = folder / WHEELS / wheel.name
         if not target.exists():

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from reprise.core.findings import Report
 from reprise.lock.model import Lock, Machine
 from reprise.lock.read import machine_hash
+from reprise.machines.registry import machine_of_lock
 
 __all__ = ["Held", "judge_images", "parse_held"]
 
@@ -101,8 +102,9 @@ def _against_lock(
         told = f"was built from the lock {str(about.get('lock_sha256'))[:12]}, this one is "
         report.failed("image-lock", host, f"{told}{wanted[:12]} for {machine}", again)
     _packages(report, lock, machine, host, about, again)
+    site = machine_of_lock(machine).image
     for name in about.get("unresolved", []):
-        fix = "lay its wheel into docker/musa/site and build again (docs/images.md)"
+        fix = f"copy its wheel to docker/{site}/site and build again (docs/images.md)"
         report.unknown("image-unresolved", host, f"{name} is not in the image", fix)
     # The cpu image's base is no entry of the lock: there is nothing to compare it with.
     rules = ("image-lock", "image-packages", "image-unresolved")

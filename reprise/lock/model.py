@@ -8,7 +8,7 @@ part of it, so that they can be bettered without moving a machine's hash.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,9 @@ from pydantic import (
     StringConstraints,
     model_validator,
 )
+
+from reprise.core.errors import OperatorError
+from reprise.machines.registry import lock_keys, machine_named
 
 __all__ = [
     "KINDS",
@@ -36,9 +39,21 @@ __all__ = [
     "Tree",
 ]
 
-# `operator` is the machine where the operator sits, `gpu` the rehearsal on one GPU.
-Machine = Literal["h20", "musa", "rehearsal", "gpu", "operator"]
-MACHINES: tuple[Machine, ...] = get_args(Machine)
+MACHINES = lock_keys()
+
+
+def _lock_key(value: str) -> str:
+    """Any name of a machine is taken as the one that this file uses."""
+    if value in MACHINES:
+        return value
+    try:
+        return machine_named(value).lock
+    except OperatorError as error:
+        raise ValueError(f"{error.message}; expected one of {', '.join(MACHINES)}") from None
+
+
+Machine = Annotated[str, AfterValidator(_lock_key)]
+"""A machine's key in this file (`lock` of reprise.machines.registry.Machine)."""
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]

@@ -18,7 +18,15 @@ from reprise.core.nearby import did_you_mean, nearest_words
 from reprise.lock.lines import Lines, line_of, locate
 from reprise.lock.model import KINDS, MACHINES, Lock, Machine
 
-__all__ = ["LockError", "data_folder", "machine_hash", "parse_lock", "read_lock", "resolve_name"]
+__all__ = [
+    "LockError",
+    "data_folder",
+    "entries_of",
+    "machine_hash",
+    "parse_lock",
+    "read_lock",
+    "resolve_name",
+]
 
 _TOML_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
@@ -123,6 +131,18 @@ def machine_hash(lock: Lock, machine: Machine) -> str:
         {"schema": lock.schema_version, "entries": entries}, sort_keys=True, separators=(",", ":")
     )
     return sha256_text(canonical)
+
+
+def entries_of(lock: Lock, machine: Machine) -> list[str]:
+    """The names of all entries that count for `machine`.
+
+    Raises OperatorError when there is none: nothing fetched and nothing verified is not fine.
+    """
+    names = [name for name, _ in lock.entries(machine)]
+    if not names:
+        fix = f'add "{machine}" to `machines` of its entries, or name another: --machine'
+        raise OperatorError("lock-machine", machine, "the lock has no entry for this machine", fix)
+    return names
 
 
 def data_folder(root: Path) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
 from reprise.lock.model import Lock, Machine
-from reprise.lock.read import read_lock, resolve_name
+from reprise.lock.read import entries_of, read_lock, resolve_name
 from reprise.trees.environments import place_environment
 from reprise.trees.setup import OnTree, setup_trees
 from reprise.trees.sources import Mirror
@@ -49,7 +49,7 @@ def setup(
     """
     lock = read_lock(lock_path)
     full = [resolve_name(lock, name) for name in names]
-    chosen = full or [name for name, _ in lock.entries(machine)]
+    chosen = full or entries_of(lock, machine)
     brought = brought or Brought()
     root = lock_path.parent
     trees = {name: lock.tree[name] for name in _of(chosen, "tree")}

@@ -95,4 +95,4 @@ def test_a_site_file_that_is_named_must_be_there(
         load_site()
     monkeypatch.delenv("SITE")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert load_site().profile is None
+    assert load_site().machine is None

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from reprise.cluster.profile import load_profile
 from reprise.cluster.site import Paths, Site
 from reprise.core.findings import Report
 from reprise.core.project import find_project
@@ -13,6 +12,7 @@ from reprise.flows.train.checks import Where, _images, need_of
 from reprise.flows.train.disk import check_storage
 from reprise.flows.train.job import Task, TrainOptions, prepare_task
 from reprise.lock.read import read_lock
+from reprise.machines.registry import machine_named
 from reprise.runs.supervise.resume import Resume
 
 pytestmark = pytest.mark.rehearsal
@@ -22,7 +22,7 @@ SITE = Site(paths=Paths(model="/share/Hy3", data="/share/data", checkpoints="/fa
 
 def hy3(*overrides: str, **options: object) -> Task:
     chosen = TrainOptions("hy3", overrides=overrides, **options)  # type: ignore[arg-type]
-    return prepare_task(find_project(), chosen, SITE, load_profile("h20"), "python3")
+    return prepare_task(find_project(), chosen, SITE, machine_named("h20"), "python3")
 
 
 def test_the_first_attempt() -> None:

@@ -44,7 +44,7 @@ def test_without_a_profile_the_recipes_own_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("site", "options"), [('profile = "s5000"\n', ()), ("", ("--profile", "s5000"))]
+    ("site", "options"), [('profile = "s5000"\n', ()), ("", ("--machine", "s5000"))]
 )
 def test_another_profile_counts_and_is_told(
     tmp_path: Path, site: str, options: tuple[str, ...]

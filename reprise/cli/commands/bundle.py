@@ -10,12 +10,11 @@ import typer
 
 from reprise.bundle.create import create as create_bundle
 from reprise.bundle.open import verify_bundle
-from reprise.cli.commands.lock import MachineOption
+from reprise.cli.commands.machines import MachineOption, chosen_machine
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.progress import Display, Task
 from reprise.core.project import find_project
-from reprise.machines.detect import machine_named
 
 __all__ = ["Steps", "register"]
 
@@ -85,12 +84,12 @@ def create(
 
     Safe to interrupt and to repeat: what was fetched and written stays.
     """
-    kind, _ = machine_named(machine)
+    kind, _ = chosen_machine(machine)
     with Display() as display:
         steps = Steps(display)
         size = _bytes(part_size)
         lock = find_project().lock
-        report = create_bundle(lock, file, names or [], kind, size, images, steps, also or ())
+        report = create_bundle(lock, file, names or [], kind.lock, size, images, steps, also or ())
         steps.end()
     if not as_json:
         for part in report.data.get("parts", []):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from reprise.cli.commands.machines import MachineOption, OldName, one_of
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.hosts.hostfile import DEFAULT_SLOTS, read_hostfile
@@ -26,9 +27,6 @@ __all__ = ["register"]
 HostfileArgument = Annotated[Path, typer.Argument(help="Hosts, one a line; the first is the head.")]
 IncludeOption = Annotated[
     list[str] | None, typer.Option(help="Only these hosts: node01,node[03-07].")
-]
-ProfileOption = Annotated[
-    str | None, typer.Option(help="h20, s5000 or cpu; default: the site file's.")
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option(help="Without these hosts.")]
 
@@ -51,14 +49,15 @@ def register(app: typer.Typer) -> None:
 @guard("init")
 def init(
     hostfile: Annotated[Path, typer.Argument(help="Hostfile to write.")] = Path("hostfile"),
+    machine: MachineOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Look around once; write a site file (SITE=, or in ~/.config/reprise) and a hostfile to edit.
 
-    Looks at this machine's cards and routes, shared mounts, proxies, and the node list of a SLURM,
-    PBS or Kubernetes allocation. A file that is there already is left as it is.
+    Looks at this machine's network interfaces and routes, shared mounts, proxies, and the node list
+    of a SLURM, PBS or Kubernetes allocation. A file that is there already is left as it is.
     """
-    finish(init_site(find_project(), hostfile), as_json)
+    finish(init_site(find_project(), hostfile, machine), as_json)
 
 
 @guard("hosts")
@@ -91,12 +90,13 @@ def doctor(
     hostfile: Annotated[
         Path | None, typer.Argument(help="Hosts to look at; default: this machine alone.")
     ] = None,
-    profile: ProfileOption = None,
+    machine: MachineOption = None,
+    profile: OldName = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     active: Annotated[
         bool,
-        typer.Option("--active", help="Also an all-reduce: it uses the cards and the network."),
+        typer.Option("--active", help="Also an all-reduce: it uses the GPUs and the network."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -106,7 +106,7 @@ def doctor(
     asks for. Exit code 0: fine;
     1: something is wrong; 2: something could not be found out.
     """
-    read, selection = select(hostfile, profile, include or (), exclude or ())
+    read, selection = select(hostfile, one_of(machine, profile), include or (), exclude or ())
     if selection is None:
         finish(read, as_json)
     report, marks = examine(selection, find_project(), active)
@@ -128,7 +128,8 @@ def _print_groups(selection: Selection, marks: Marks) -> None:
 @guard("cluster up")
 def up(
     hostfile: HostfileArgument,
-    profile: ProfileOption = None,
+    machine: MachineOption = None,
+    profile: OldName = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     dry_run: Annotated[
@@ -145,7 +146,7 @@ def up(
     nothing on a whole cluster and brings back the missing nodes of another. When a start fails,
     what was started is stopped.
     """
-    read, selection = select(hostfile, profile, include or (), exclude or ())
+    read, selection = select(hostfile, one_of(machine, profile), include or (), exclude or ())
     if selection is None:
         finish(read, as_json)
     report = cluster_up(selection, find_project(), UpOptions(dry_run, ignore or ()))

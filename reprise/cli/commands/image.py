@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from reprise.cli.commands.machines import MachineOption, chosen_machine, one_of
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.progress import task
@@ -16,17 +17,12 @@ from reprise.flows.images import run_inside, verify_images
 from reprise.images.build import BuildOptions, build_image
 from reprise.images.carry import load_image, newest, save_image
 from reprise.images.engine import find_engine
-from reprise.images.files import kind_named
+from reprise.images.files import Kind, kind_named
 from reprise.lock.read import read_lock
-from reprise.machines.detect import guess_machine
 
 __all__ = ["register"]
 
-_BY_MACHINE = {"h20": "h20", "musa": "musa"}
-
-NameArgument = Annotated[
-    str, typer.Argument(help="h20, musa or cpu; default: by what is here.", show_default=False)
-]
+NameArgument = Annotated[str, typer.Argument(help="As --machine.", show_default=False)]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,13 +36,15 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="image")
 
 
-def _guessed(name: str) -> str:
-    return name or _BY_MACHINE.get(guess_machine()[0], "cpu")
+def _kind(machine: str | None, name: str) -> Kind:
+    """The image of the machine named; without a name, of the one that this seems to be."""
+    return kind_named(chosen_machine(one_of(machine, name))[0].name)
 
 
 @guard("image build")
 def build(
     name: NameArgument = "",
+    machine: MachineOption = None,
     base: Annotated[
         str, typer.Option(help="NAME@sha256:... to build on; default: the lock's image.")
     ] = "",
@@ -63,7 +61,7 @@ def build(
 
     Packages come from where pip takes them on this machine; docs/images.md lists the variables.
     """
-    kind = kind_named(_guessed(name))
+    kind = _kind(machine, name)
     args = dict(_pair(text) for text in arg or ())
     options = BuildOptions(base, target, args, again)
     with task(f"image {kind.name}") as shown:
@@ -85,6 +83,7 @@ def _pair(text: str) -> tuple[str, str]:
 @guard("image verify")
 def verify(
     name: NameArgument = "",
+    machine: MachineOption = None,
     hostfile: Annotated[
         Path | None, typer.Option(help="Hosts to look at; default: this machine.")
     ] = None,
@@ -98,7 +97,7 @@ def verify(
 
     Exit code 0: yes; 1: something differs; 2: something could not be found out.
     """
-    kind = kind_named(_guessed(name))
+    kind = _kind(machine, name)
     selection = None
     if hostfile is not None:
         read, selection = select(hostfile, None)
@@ -114,13 +113,14 @@ def verify(
 @guard("image save")
 def save(
     file: Annotated[Path, typer.Argument(help="Archive to write; its SHA-256 goes beside it.")],
-    name: Annotated[str, typer.Option(help="h20, musa or cpu; default: by what is here.")] = "",
+    machine: MachineOption = None,
+    name: Annotated[str, typer.Option("--name", hidden=True)] = "",
     image: Annotated[str | None, typer.Option(help="Image; default: the newest built.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write an image to a file, for hosts that no registry reaches."""
     lock = read_lock(find_project().lock)
-    chosen = image or newest(find_engine(), lock, kind_named(_guessed(name)))
+    chosen = image or newest(find_engine(), lock, _kind(machine, name))
     with task(f"saving {chosen}"):
         report = save_image(chosen, file)
     finish(report, as_json)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from reprise.cli.commands.machines import MachineOption, chosen_machine
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.findings import Report
 from reprise.core.project import find_project
@@ -18,14 +19,9 @@ from reprise.flows.lock.reality import verify as verify_lock
 from reprise.flows.lock.update import lock_images, update_entry
 from reprise.lock.check import check_lock
 from reprise.lock.rows import Site
-from reprise.machines.detect import machine_named
 from reprise.trees.sources import mirrors_from
 
-__all__ = ["MachineOption", "MirrorOption", "register"]
-
-MachineOption = Annotated[
-    str | None, typer.Option(help="h20, musa, rehearsal, gpu or operator; default: by what is here")
-]
+__all__ = ["MirrorOption", "register"]
 
 MirrorOption = Annotated[
     list[str] | None,
@@ -91,12 +87,12 @@ def verify(
             _print_rows(report)
         finish(report, as_json)
     project = find_project()
-    kind, why = machine_named(machine)
+    kind, why = chosen_machine(machine)
     site = Site(project.root, python, data)
     mirrors = mirrors_from([]) if remote else None
-    report = verify_lock(project.lock, names or [], kind, site, plain_ray, mirrors)
+    report = verify_lock(project.lock, names or [], kind.lock, site, plain_ray, mirrors)
     if not as_json:
-        typer.echo(f"machine: {kind} ({why})")
+        typer.echo(f"machine: {kind.name} ({why})")
         _print_rows(report)
     finish(report, as_json)
 

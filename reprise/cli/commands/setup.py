@@ -9,12 +9,12 @@ import typer
 
 from reprise.bundle.setup import setup_from_bundle
 from reprise.cli.commands.bundle import Steps
-from reprise.cli.commands.lock import MachineOption, MirrorOption
+from reprise.cli.commands.lock import MirrorOption
+from reprise.cli.commands.machines import MachineOption, chosen_machine
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.progress import Display, Task
 from reprise.core.project import find_project
-from reprise.machines.detect import machine_named
 from reprise.trees.bring import setup as bring
 from reprise.trees.sources import mirrors_from
 
@@ -62,15 +62,15 @@ def setup(
     if bundle is not None and mirror:
         raise OperatorError("setup-source.bundle-brings-everything", "--mirror and --bundle")
     project = find_project()
-    kind, why = machine_named(machine)
+    kind, why = chosen_machine(machine)
     mirrors = mirrors_from(mirror or [])
     with Display() as display:
-        display.line(f"machine: {kind} ({why})")
+        display.line(f"machine: {kind.name} ({why})")
         trees = _Trees(display)
         if bundle is not None:
             steps = Steps(display)
-            report = setup_from_bundle(project.lock, bundle, names or [], kind, trees, steps)
+            report = setup_from_bundle(project.lock, bundle, names or [], kind.lock, trees, steps)
             steps.end()
         else:
-            report = bring(project.lock, names or [], kind, mirrors, trees)
+            report = bring(project.lock, names or [], kind.lock, mirrors, trees)
     finish(report, as_json)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from reprise.cli.commands.machines import MachineOption, OldName, one_of
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
@@ -56,9 +57,8 @@ def train(
     algo: Annotated[
         str, typer.Option(help="Algorithm, a file of recipes/algorithms; default: the recipe's.")
     ] = "",
-    profile: Annotated[
-        str | None, typer.Option(help="h20, s5000 or cpu; default: the site file's.")
-    ] = None,
+    machine: MachineOption = None,
+    profile: OldName = None,
     storage: Annotated[
         str | None,
         typer.Option(help="Folder on the nodes for what the job writes, if not seen from here."),
@@ -82,7 +82,7 @@ def train(
         model=model,
         hostfile=hostfile,
         address=address or (None if hostfile else os.environ.get("RAY_ADDRESS")),
-        profile=profile,
+        machine=one_of(machine, profile),
         storage=storage,
         seed=seed,
         algo=algo,

@@ -1,4 +1,4 @@
-"""An all-reduce between all hosts: the one check that uses the cards and the network."""
+"""An all-reduce between all hosts: the one check that uses the GPUs and the network."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from reprise.core.files import dump_json, sha256_text
 
 __all__ = ["Baseline", "all_reduce", "baseline_of"]
 
-_BACKENDS = {"nvidia": "nccl", "mthreads": "mccl", "none": "gloo"}
-_MIB = {"nccl": 1024, "mccl": 1024, "gloo": 16}
+# What one all-reduce moves, on GPUs and without.
+_MIB, _MIB_ON_CPU = 1024, 16
 _PORT = 8272
 _SECONDS = 150.0
 _LEAST = 0.8
@@ -45,9 +45,9 @@ class Baseline:
 
 
 def baseline_of(context: Context) -> Baseline:
-    """The baseline of these hosts with this kind of card, in the operator's state folder."""
+    """The baseline of these hosts with this kind of GPU, in the operator's state folder."""
     names = ",".join(sorted(host.name for host in context.hosts))
-    key = sha256_text(f"{context.profile.accelerator} {names}")[:16]
+    key = sha256_text(f"{context.machine.vendor} {names}")[:16]
     return Baseline(user_state_path("reprise") / "baselines" / f"{key}.json")
 
 
@@ -87,22 +87,23 @@ def all_reduce(
 
 
 def _jobs(context: Context, scripts: Scripts) -> list[Job]:
-    backend = _BACKENDS[context.profile.accelerator]
+    accelerator = context.machine.accelerator
     head = context.address(context.head)
     jobs: list[Job] = []
     for rank, host in enumerate(context.hosts):
         address = context.address(host)
         card = address.card if address else ""
         exported = {
-            **dict.fromkeys(context.profile.interface_variables, card),
+            **dict.fromkeys(accelerator.interface_variables, card),
             **context.profile.ray_variables,
             **context.site.variables,
             "A_RANK": str(rank),
             "A_WORLD": str(len(context.hosts)),
             "A_ADDRESS": head.ip if head else "",
             "A_PORT": str(_PORT),
-            "A_BACKEND": backend,
-            "A_MIB": str(_MIB[backend]),
+            "A_BACKEND": accelerator.backend,
+            "A_DEVICE": accelerator.torch_device,
+            "A_MIB": str(_MIB if accelerator.tool else _MIB_ON_CPU),
         }
         values = {"code": scripts.text("allreduce.py"), "python": context.site.paths.python}
         run = 'printf \'%s\' "$code" | timeout 140 "$python" -I -\n'

@@ -1,4 +1,4 @@
-"""What all rules look at: hosts, their answers and facts, the profile, the site, the lock."""
+"""What all rules look at: hosts, their answers and facts, the machine, the site, the lock."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from reprise.cluster.answer import Answer
 from reprise.cluster.doctor.facts import Address, Facts
 from reprise.cluster.hosts.hostfile import Host
-from reprise.cluster.profile import Profile
 from reprise.cluster.site import Site
+from reprise.machines.profile import Profile
+from reprise.machines.registry import Machine
 
 __all__ = ["Context", "Expected", "common"]
 
@@ -34,7 +35,7 @@ class Context:
     hosts: Sequence[Host]
     answers: Mapping[str, Answer]
     facts: Mapping[str, Facts]
-    profile: Profile
+    machine: Machine
     site: Site
     expected: Expected
     head_ip: str | None = None
@@ -42,6 +43,11 @@ class Context:
     """The id of this hostfile's own cluster when it is up; its processes are no strangers."""
     seen: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By host: which shared folder's nonce it saw (yes or no)."""
+
+    @property
+    def profile(self) -> Profile:
+        """What such a host must have."""
+        return self.machine.profile
 
     def answered(self) -> Iterator[tuple[Host, Facts]]:
         """Hosts whose probe came to its end, with their facts, in the hostfile's order.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from reprise.cluster.answer import Answer
 from reprise.cluster.doctor import (
-    rules_cards,
+    rules_gpus,
     rules_host,
     rules_network,
     rules_reach,
@@ -22,10 +22,10 @@ from reprise.cluster.doctor.context import Context, Expected
 from reprise.cluster.doctor.facts import Facts, parse_facts
 from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.hosts.hostfile import Host
-from reprise.cluster.profile import Profile
 from reprise.cluster.site import Site
 from reprise.cluster.ssh import Ssh, assignments, run_here
 from reprise.core.findings import Report
+from reprise.machines.registry import Machine, union
 
 __all__ = ["Look", "Scripts", "diagnose", "head_address", "judge", "look", "look_here", "report_of"]
 
@@ -38,8 +38,8 @@ _RULES: Sequence[Callable[[Context, Marks], None]] = (
     rules_reach.reach,
     rules_reach.clock,
     rules_reach.system,
-    rules_cards.accelerators,
-    rules_cards.nvidia_health,
+    rules_gpus.accelerators,
+    rules_gpus.health,
     rules_software.versions,
     rules_software.image,
     rules_software.checkouts,
@@ -73,7 +73,7 @@ class Look:
     """What to look at."""
 
     hosts: Sequence[Host]
-    profile: Profile
+    machine: Machine
     site: Site
     expected: Expected
     scripts: Scripts
@@ -83,7 +83,7 @@ class Look:
 
 def probe_script(what: Look, head_ip: str | None, nonce: str, first: bool) -> str:
     """The probe behind its parameters. `first`: this host writes the nonce."""
-    site = what.site
+    site, accelerator = what.site, what.machine.accelerator
     paths = [site.paths.temp, *site.paths.shared().values()]
     ports = {**site.ports.of_head()} if first else site.ports.of_worker()
     values = {
@@ -100,8 +100,23 @@ def probe_script(what: Look, head_ip: str | None, nonce: str, first: bool) -> st
         "P_ENGINE": site.container.engine,
         "P_IMAGE": site.container.image or "",
         "P_CONTAINER": what.container,
+        "P_NAMES": "\n".join(_variables()),
+        "P_PIDS": accelerator.pids,
     }
-    return assignments(values) + what.scripts.text("probe.sh")
+    asked = f"accelerator_facts() {{\n{accelerator.question}}}\n"
+    return assignments(values) + asked + what.scripts.text("probe.sh")
+
+
+def _variables() -> tuple[str, ...]:
+    """Variables of any vendor that a login may set."""
+    return union(
+        lambda vendor: (
+            *vendor.interface_variables,
+            *vendor.rdma_variables,
+            *vendor.gid_variables,
+            *vendor.visible_variables,
+        )
+    )
 
 
 def _shared(site: Site) -> str:
@@ -154,7 +169,7 @@ def look(what: Look, ssh: Ssh, on_answer: Callable[[Answer], None] | None = None
         what.hosts,
         {answer.host: answer for answer in answers},
         facts,
-        what.profile,
+        what.machine,
         what.site,
         what.expected,
         head_ip,
@@ -197,7 +212,7 @@ def look_here(what: Look) -> Context:
         what.hosts,
         {host.name: answer},
         facts,
-        what.profile,
+        what.machine,
         what.site,
         what.expected,
         host.ip,
@@ -222,7 +237,7 @@ def judge(context: Context) -> Marks:
 def report_of(context: Context, marks: Marks, command: str = "doctor") -> Report:
     """The marks as one report, with what was found of each host."""
     report = marks.report(command)
-    report.data["profile"] = context.profile.name
+    report.data["profile"] = context.machine.name
     report.data["hosts"] = {host.name: _host_data(context, host) for host in context.hosts}
     report.data["groups"] = [
         {"hosts": names, "problems": [f"{mark.rule}: {mark.message}" for mark in told]}

@@ -10,6 +10,7 @@ from reprise.cluster.doctor.facts import Address, Facts
 from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.hosts.hostfile import Host
 from reprise.core.errors import OperatorError
+from reprise.machines.registry import union
 
 __all__ = ["INNER", "addresses", "covering", "proxies", "ray_address", "rdma"]
 
@@ -73,7 +74,7 @@ def _other_cards(
 def _variables(host: Host, facts: Facts, address: Address, context: Context, marks: Marks) -> None:
     held = {a.card for a in facts.addresses()}
     environment = {**facts.environment(), **context.site.variables}
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "MCCL_SOCKET_IFNAME"):
+    for name in union(lambda vendor: vendor.interface_variables):
         value = environment.get(name)
         if value is None or value.startswith("^"):
             continue
@@ -174,7 +175,7 @@ def rdma(context: Context, marks: Marks) -> None:
 
 def _gid(host: Host, facts: Facts, context: Context, marks: Marks) -> None:
     environment = {**facts.environment(), **context.site.variables}
-    for name in ("NCCL_IB_GID_INDEX", "MCCL_IB_GID_INDEX"):
+    for name in union(lambda vendor: vendor.gid_variables):
         index = environment.get(name)
         if index is None:
             continue

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from reprise.cluster.doctor.context import Context, common
 from reprise.cluster.doctor.marks import Marks
+from reprise.machines.registry import union
 
 __all__ = ["checkouts", "image", "versions"]
 
 # Ray refuses a node whose own version or Python's differs, to the last digit. The others break
 # later and less plainly; builds of torch that differ in their local part alone are only told.
 _NEEDED = ("python", "ray")
-_TOLD = ("torch", "torch-musa", "transformers")
+_TOLD = ("torch", "transformers", *union(lambda vendor: vendor.packages))
 
 
 def versions(context: Context, marks: Marks) -> None:
@@ -96,7 +97,12 @@ def image(context: Context, marks: Marks) -> None:
             )
         runtime = context.profile.container_runtime
         if runtime is not None and runtime not in (facts.one("engine") or ""):
-            marks.bad("container-runtime.engine-does-know", host.name, runtime=runtime)
+            marks.bad(
+                "container-runtime",
+                host.name,
+                f"the engine does not know the runtime {runtime}",
+                context.machine.accelerator.install_runtime,
+            )
     most = common(found, context.head.name)
     for name, value in found.items():
         if value != most:

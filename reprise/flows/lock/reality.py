@@ -12,8 +12,9 @@ from reprise.flows.lock.verify import verify_entries
 from reprise.images.provenance import verify_provenance
 from reprise.lock.contradict import Conflict, compare, in_installed, in_tree
 from reprise.lock.model import Lock, Machine
-from reprise.lock.read import machine_hash, read_lock, resolve_name
+from reprise.lock.read import entries_of, machine_hash, read_lock, resolve_name
 from reprise.lock.rows import Row, Site
+from reprise.machines.registry import machine_of_lock
 from reprise.runs.ray.check_runtime_env import check_runtime_env, read_runtime_env
 from reprise.trees.sources import Mirror
 
@@ -21,8 +22,6 @@ __all__ = ["RUNTIME_ENV", "verify"]
 
 # Verified by this name, as if it were an entry.
 RUNTIME_ENV = "runtime_env"
-# Machines whose jobs are packed from this folder with the checkouts on PYTHONPATH.
-_PACKED: tuple[Machine, ...] = ("h20", "musa")
 
 
 def verify(
@@ -46,13 +45,13 @@ def verify(
     chosen = [name for name in names if name != RUNTIME_ENV]
     full = [resolve_name(lock, name) for name in chosen]
     if not names:
-        full = [name for name, _ in lock.entries(machine)]
+        full = entries_of(lock, machine)
     report, rows = verify_entries(lock, full, site)
     if not names:
         _contradictions(report, lock, machine, rows, site)
         if site.provenance.is_file():
             rows.append(verify_provenance(report, lock, site))
-    if RUNTIME_ENV in names or (not names and machine in _PACKED):
+    if RUNTIME_ENV in names or (not names and machine_of_lock(machine).packed):
         _runtime_env(report, lock, machine, site.root, plain_ray)
     if remote is not None:
         check_remote(report, lock, full, remote)

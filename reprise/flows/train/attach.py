@@ -17,7 +17,6 @@ from reprise.cluster.doctor.context import Context
 from reprise.cluster.doctor.doctor import Look, judge, probe_script, report_of
 from reprise.cluster.doctor.facts import Facts, parse_facts
 from reprise.cluster.hosts.hostfile import Host
-from reprise.cluster.profile import Profile
 from reprise.cluster.site import Site
 from reprise.core.errors import CannotTell
 from reprise.core.findings import Report
@@ -25,6 +24,7 @@ from reprise.core.project import Project
 from reprise.flows.cluster import Selection, examine, expected_of, scripts_of
 from reprise.flows.train.job import TrainOptions
 from reprise.flows.train.place import Attached, HostfileCluster, Place
+from reprise.machines.registry import Machine
 from reprise.runs.ray.jobs import ENDED, Jobs, read_token
 from reprise.runs.watch.display import RunDisplay
 
@@ -79,16 +79,16 @@ def _by_ray(
     project: Project, options: TrainOptions, place: Attached, selection: Selection, python: str
 ) -> Report:
     jobs = Jobs(place.address, read_token(place.token_file))
-    profile, site = selection.profile, selection.site
+    machine, site = selection.machine, selection.site
     with RunDisplay(options.quiet).phase("doctor, one Ray task a node"):
-        answers = ask_nodes(project, jobs, profile, site, python, options.storage)
-    found = judge_nodes(project, profile, site, answers)
+        answers = ask_nodes(project, jobs, machine, site, python, options.storage)
+    found = judge_nodes(project, machine, site, answers)
     judge_storage(found, project, answers, options.storage)
     return found
 
 
 def ask_nodes(
-    project: Project, jobs: Jobs, profile: Profile, site: Site, python: str, storage: str | None
+    project: Project, jobs: Jobs, machine: Machine, site: Site, python: str, storage: str | None
 ) -> list[dict[str, Any]]:
     """Each living node's answer, the head's first. The job that asks ends by itself.
 
@@ -96,7 +96,7 @@ def ask_nodes(
     Raises CannotTell when the job does not end or says nothing.
     """
     nonce = secrets.token_hex(8)
-    what = _look(project, profile, site, [])
+    what = _look(project, machine, site, [])
     script = probe_script(what, None, nonce, first=False)
     task = {
         "script": _without_python(script),
@@ -150,7 +150,7 @@ def _log_of(jobs: Jobs, job: str) -> str:
     return jobs.log(job)
 
 
-def _look(project: Project, profile: Profile, site: Site, hosts: list[Host]) -> Look:
+def _look(project: Project, machine: Machine, site: Site, hosts: list[Host]) -> Look:
     """What to look at: no container, no shared folders (the tasks see to them themselves)."""
     bare = site.model_copy(
         update={
@@ -161,12 +161,12 @@ def _look(project: Project, profile: Profile, site: Site, hosts: list[Host]) -> 
         }
     )
     hosts = hosts or [Host("node", 1, 0)]
-    expected = expected_of(project, profile, site)
-    return Look(hosts, profile, bare, expected, scripts_of(project))
+    expected = expected_of(project, machine, site)
+    return Look(hosts, machine, bare, expected, scripts_of(project))
 
 
 def judge_nodes(
-    project: Project, profile: Profile, site: Site, answers: list[dict[str, Any]]
+    project: Project, machine: Machine, site: Site, answers: list[dict[str, Any]]
 ) -> Report:
     """The doctor's rules on what the nodes said, without those that concern a start of Ray."""
     names = _names(answers)
@@ -184,9 +184,9 @@ def judge_nodes(
     seen: Mapping[str, Mapping[str, str]] = {
         name: item.get("shared", {}) for name, item in zip(names, answers, strict=True)
     }
-    what = _look(project, profile, site, hosts)
+    what = _look(project, machine, site, hosts)
     expected = replace(what.expected, image_digest=None)
-    context = Context(hosts, given, facts, profile, site, expected, answers[0]["ip"], seen=seen)
+    context = Context(hosts, given, facts, machine, site, expected, answers[0]["ip"], seen=seen)
     marks = judge(context)
     marks.marks = [item for item in marks.marks if item.rule.split("cluster-")[-1] not in _OTHERS]
     report = report_of(context, marks)

@@ -22,6 +22,7 @@ from reprise.flows.train.place import Need
 from reprise.lock.model import Lock, Machine
 from reprise.lock.read import read_lock
 from reprise.lock.rows import Site
+from reprise.machines.registry import machine_of_lock
 from reprise.models.checkpoints.report import check_folder
 from reprise.recipe.plan.plan import setup_of
 from reprise.runs.ray.contact import LIVE, contact_of
@@ -31,7 +32,6 @@ from reprise.runs.state.folder import RunFolder, readable_runs
 
 __all__ = ["Where", "forgiven", "package_data", "preflight"]
 
-_PACKED: tuple[Machine, ...] = ("h20", "musa")
 _LAUNCHER = ("REPRISE_RUN_DIR", "REPRISE_RUN_ID")
 
 
@@ -117,8 +117,8 @@ def _machine(report: Report, task: Task, where: Where, meant: str) -> None:
         report.warn(
             rule,
             task.name,
-            f"the recipe is written for {meant}, the profile in use is one of {where.machine}",
-            "name the recipe's own with --profile, unless this is what you mean",
+            f"the recipe is written for {meant}, the machine in use is {where.machine}",
+            "name the recipe's own with --machine, unless this is what you mean",
         )
 
 
@@ -149,7 +149,7 @@ def _lock(report: Report, project: Project, lock: Lock, where: Where) -> None:
         if on_nodes or (kind == "data" and not (data_dir(project) / str(path)).exists()):
             continue
         names.append(name)
-    if where.machine in _PACKED:
+    if machine_of_lock(where.machine).packed:
         names.append(RUNTIME_ENV)
     if names:
         report.absorb(verify(project.lock, names, where.machine, site))

@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from reprise.cluster.profile import Profile
 from reprise.cluster.site import Site
 from reprise.core.errors import OperatorError
 from reprise.core.project import Project
 from reprise.flows.data import data_dir
 from reprise.flows.rehearsal import MODEL as REHEARSAL
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
+from reprise.machines.registry import Machine
 from reprise.recipe.config.overrides import Line
 from reprise.recipe.load import Inputs, Loaded, launcher_environment, load
 from reprise.recipe.plan.plan import setup_of
@@ -44,7 +44,7 @@ class TrainOptions:
     model: str
     hostfile: Path | None = None
     address: str | None = None
-    profile: str | None = None
+    machine: str | None = None
     storage: str | None = None
     token_file: str | None = None
     seed: int | None = None
@@ -182,7 +182,7 @@ class Task:
 
 
 def prepare_task(
-    project: Project, options: TrainOptions, site: Site, profile: Profile, python: str
+    project: Project, options: TrainOptions, site: Site, machine: Machine, python: str
 ) -> Task:
     """Compose the recipe with the run's overrides and variables.
 
@@ -204,7 +204,7 @@ def prepare_task(
     variables |= {name: os.environ[name] for name in _PASSED if os.environ.get(name)}
     if options.seed is not None or options.model == REHEARSAL:
         variables["REPRISE_SEED"] = str(options.seed or 1)
-    variables |= profile.ray_variables if options.address else {}
+    variables |= machine.profile.ray_variables if options.address else {}
     files = (
         project.root / "runtime_env.yaml",
         project.recipes / options.model / "runtime_env.yaml",

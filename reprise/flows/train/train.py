@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from reprise.cluster.profile import load_profile
 from reprise.cluster.site import load_site
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import dump_json, write_text
@@ -28,6 +27,7 @@ from reprise.flows.train.place import (
 )
 from reprise.flows.train.resume import EARLY, may_resume, place_of, unchanged, without_its_ray
 from reprise.flows.train.session import Session, check_secrets, run_session, secret_file, write_job
+from reprise.machines.registry import machine_named
 from reprise.recipe.card import card_of
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.supervise.resume import Resume, begins_after
@@ -52,7 +52,7 @@ def train(project: Project, options: TrainOptions) -> Report:
     place, where = _place(project, options, selection, console)
     python = _python(project, place, selection)
     with console.phase("recipe"):
-        task = prepare_task(project, options, selection.site, selection.profile, python)
+        task = prepare_task(project, options, selection.site, selection.machine, python)
     with console.phase("checks"):
         package = task.package()
         report = preflight(project, task, where, package)
@@ -63,7 +63,7 @@ def train(project: Project, options: TrainOptions) -> Report:
     if list(report.errors()):
         report.note("train.nothing-started-run", options.model)
         return report
-    folder = _new_folder(project, options, task, place, selection.profile.name)
+    folder = _new_folder(project, options, task, place, selection.machine.name)
     _write_folder(folder, project, task, report, doctor)
     listed = [f"{size}\t{path}\n" for path, size in sorted(package.files.items())]
     write_text(folder.path / "package.txt", "".join(listed))
@@ -90,7 +90,7 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
         model=str(facts["model"]),
         hostfile=Path(facts["hostfile"]) if facts.get("hostfile") else None,
         address=place_of(folder, facts, options.address),
-        profile=facts.get("profile"),
+        machine=facts.get("profile"),
         storage=None if facts.get("visible", True) else str(facts["storage"]),
         seed=facts.get("seed"),
         algo=str(facts.get("algo") or ""),
@@ -103,7 +103,7 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
         return report
     place, where = _place(project, options, selection, console)
     python = _python(project, place, selection)
-    task = prepare_task(project, options, selection.site, selection.profile, python)
+    task = prepare_task(project, options, selection.site, selection.machine, python)
     report = Report(COMMAND)
     without_its_ray(folder, options.address, options.force)
     if all(item["ended"] is not None for item in folder.attempts()):
@@ -135,24 +135,23 @@ def _with_warnings(before: Report, ended: Report) -> Report:
 
 
 def _selection(project: Project, options: TrainOptions) -> tuple[Selection | None, Report]:
-    """Hosts, site and profile: the profile named, else the site's, else that of the recipe's card.
+    """Hosts, site and machine: the one named, else the site's, else that of the recipe's card.
 
-    A login node without cards says nothing of the hosts, so that this machine is not asked.
+    A login node without GPUs says nothing of the hosts, so that this machine is not asked.
     """
     card = card_of(project.recipes, options.model).machine.profile
-    profile_name = options.profile or load_site().profile or card
-    report, selection = select(options.hostfile, profile_name)
-    if options.hostfile is None and options.address is None and options.profile is None:
+    report, selection = select(options.hostfile, options.machine or load_site().machine or card)
+    if options.hostfile is None and options.address is None and options.machine is None:
         # This machine alone is the rehearsal's, whatever the site file says of the cluster.
-        profile = load_profile("cpu")
-        selection = Selection(None, (), load_site(), profile, Report("hosts"))
+        machine = machine_named("cpu")
+        selection = Selection(None, (), load_site(), machine, Report("hosts"))
     return selection, report
 
 
 def _place(
     project: Project, options: TrainOptions, selection: Selection, console: RunDisplay
 ) -> tuple[Place, Where]:
-    machine = selection.profile.lock_machine
+    machine = selection.machine.lock
     site = selection.site
     if options.hostfile is not None and selection.hostfile is not None:
         name = str(selection.hostfile.path.absolute())

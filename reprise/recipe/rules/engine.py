@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reprise.core.nearby import nearest_word
+from reprise.machines.registry import accelerators
 from reprise.recipe.names import Names
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
@@ -139,20 +140,18 @@ def _device(setup: Setup, out: Judgement) -> None:
     device = str(setup.get("trainer.device", "cuda"))
     environment = setup.known.environment
     out.show(f"trainer.device {device}; VERL_PLATFORM={environment.get('VERL_PLATFORM', '')}")
-    if device != "musa":
+    found = [item for item in accelerators() if item.torch_device == device]
+    wanted = {name: value for item in found for name, value in item.job_variables.items()}
+    if not wanted:
         return
     if setup.known.runtime_env is None and "VERL_PLATFORM" not in environment:
         raise Undecided("the job's environment is not given (--runtime-env FILE)")
-    wanted = {
-        "VERL_PLATFORM": "musa",
-        "VERL_USE_EXTERNAL_MODULES": "verl_hardware_plugin",
-        "RAY_EXPERIMENTAL_NOSET_MUSA_VISIBLE_DEVICES": "1",
-    }
     for name, value in wanted.items():
         if environment.get(name) != value:
             out.error(
                 "trainer.device",
-                "recipe-engine-platform.musa-but",
+                "recipe-engine-platform.but",
+                device=device,
                 name=name,
                 get=environment.get(name),
                 value=value,

@@ -152,7 +152,7 @@ def _entry(report: Report, env: RuntimeEnv, entry: str, wanted: str, package: Pa
         return
     message = f"PYTHONPATH entry {entry} should hold {wanted}, "
     if not here.is_dir():
-        found, fix = f"but {here} is not there", "`make setup MACHINE=h20` (or musa) brings it"
+        found, fix = f"but {here} is not there", "`make setup MACHINE=h20` (or s5000) brings it"
     elif (here / wanted).is_dir():
         found, fix = f"but nothing of {place} is packed", "correct excludes, or the ignore file"
     else:
@@ -161,5 +161,5 @@ def _entry(report: Report, env: RuntimeEnv, entry: str, wanted: str, package: Pa
         if deeper:
             nested = deeper[0].relative_to(env.working_dir)
             found += f"; it lies one level deeper, at {nested}: a clone inside a clone"
-        fix = f"move {here} away and repeat `make setup MACHINE=h20` (or musa)"
+        fix = f"move {here} away and repeat `make setup MACHINE=h20` (or s5000)"
     report.failed(rule, env.path.name, message + found, fix)
