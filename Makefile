@@ -222,9 +222,10 @@ bench: ## Run a benchmark on an idle machine: BENCH=data/files; else list them
 		[ -z "$$BENCH" ] || { printf 'error BENCH=%s: there is no such benchmark; there are those above\n' "$$BENCH" >&2; exit 1; }; \
 	fi
 
-docs: ## Write docs/cli.md from the commands' own help
+docs: ## Write docs/cli.md from the commands' own help, docs/schemas from the models
 	@$(DEV)
 	@.venv/bin/python scripts/cli_reference.py
+	@.venv/bin/python scripts/json_schemas.py
 
 lock-requirements: ## Rewrite requirements/*.txt from *.in (needs an index)
 	@$(DEV)
