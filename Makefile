@@ -222,10 +222,11 @@ bench: ## Run a benchmark on an idle machine: BENCH=data/files; else list them
 		[ -z "$$BENCH" ] || { printf 'error BENCH=%s: there is no such benchmark; there are those above\n' "$$BENCH" >&2; exit 1; }; \
 	fi
 
-docs: ## Write docs/cli.md from the commands' own help, docs/rules.md from the registry of rules
+docs: ## Write docs/cli.md (commands' help), docs/rules.md (registry), docs/schemas (models)
 	@$(DEV)
 	@.venv/bin/python scripts/cli_reference.py
 	@.venv/bin/python scripts/rules_reference.py
+	@.venv/bin/python scripts/json_schemas.py
 
 docs-site: docs ## Build docs/ as a site, without a network
 	@.venv/bin/mkdocs build --quiet --strict

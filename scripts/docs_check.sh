@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 bad=0
-for page in cli_reference rules_reference; do
+for page in cli_reference rules_reference json_schemas; do
     .venv/bin/python "scripts/$page.py" --check || bad=1
 done
 exit $bad

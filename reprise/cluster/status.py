@@ -87,6 +87,6 @@ def judge_state(record: Record, state: ClusterState) -> Report:
                 fix = "the head holds the cluster: reprise cluster down, then reprise cluster up"
             report.failed("node", node.name, fault, fix)
     report.settle("node")
-    report.data["cluster"] = record.to_json()
+    report.data["cluster"] = record.shown()
     report.data["nodes"] = rows
     return report

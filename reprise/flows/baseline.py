@@ -11,18 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import tomlkit
-
 from reprise import __version__
 from reprise.core.errors import OperatorError
 from reprise.core.files import sha256_file, write_text
 from reprise.core.findings import Report
 from reprise.core.project import Project
-from reprise.curves.reference import load_reference
+from reprise.curves.reference import load_reference, write_manifest
 from reprise.flows.key import KEYS
 from reprise.flows.place import DEFAULT, Place
 from reprise.flows.rehearsal import MODEL, Rehearsal, RehearsalOptions
-from reprise.runs.state.folder import FINISHED, RunFolder, readable_runs
+from reprise.runs.state.folder import RunFolder, readable_runs
+from reprise.runs.state.state import RunStatus
 
 __all__ = ["BaselineOptions", "record_baseline"]
 
@@ -84,8 +83,8 @@ def _may_write(folder: Path, key: Mapping[str, Any], options: BaselineOptions) -
 
 
 def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
-    facts = run.read()
-    moved = [name for name in KEYS if facts.get(name) != key[name]]
+    state = run.read()
+    moved = [name for name in KEYS if getattr(state, name) != key[name]]
     if moved:
         raise OperatorError(
             "baseline-moved.changed-while-reference", str(run.path), moveds=", ".join(moved)
@@ -93,9 +92,9 @@ def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
 
 
 def _finished(project: Project, key: Mapping[str, Any], seed: int) -> RunFolder | None:
-    for run, facts in readable_runs(project.runs, MODEL):
-        same = all(facts.get(name) == key[name] for name in KEYS)
-        if same and facts.get("seed") == seed and facts.get("state") == FINISHED:
+    for run, state in readable_runs(project.runs, MODEL):
+        same = all(getattr(state, name) == key[name] for name in KEYS)
+        if same and state.seed == seed and state.status is RunStatus.FINISHED:
             return run
     return None
 
@@ -105,34 +104,33 @@ def _write_reference(
 ) -> None:
     """Copy the metrics and write reference.toml last: until then the old one stands."""
     folder.mkdir(exist_ok=True)
-    entries = tomlkit.aot()
+    entries: list[dict[str, Any]] = []
     for seed, run in sorted(runs.items()):
         name = f"seed-{seed}.jsonl"
         write_text(folder / name, run.metrics_file(1).read_text())
-        entry = tomlkit.table()
-        entry.update({"file": name, "seed": seed, "sha256": sha256_file(folder / name)})
-        entries.append(entry)
+        entries.append({"file": name, "seed": seed, "sha256": sha256_file(folder / name)})
     judge = tomllib.loads((project.recipes / MODEL / "judge.toml").read_text())
     first = next(iter(runs.values())).read()
-    document = tomlkit.document()
-    document.add(tomlkit.comment("Written by `reprise baseline rehearsal`; do not edit by hand."))
-    document.update({"schema": 1, "recipe": MODEL, "kind": "recorded", "steps": key["steps"]})
-    document.add("runs", entries)
-    document.add("metrics", judge)
-    document.add(
-        "provenance",
-        {
+    values = {
+        "schema": 1,
+        "recipe": MODEL,
+        "kind": "recorded",
+        "steps": key["steps"],
+        "runs": entries,
+        "metrics": judge,
+        "provenance": {
             **{name: key[name] for name in KEYS},
-            "verl": first["verl"],
+            "verl": first.verl,
             "recorded": time.strftime("%Y-%m-%d", time.gmtime()),
             "machine": _machine(),
-            **({"device": first["device"]} if first.get("device") else {}),
+            **({"device": first.device} if first.device else {}),
             "python": platform.python_version(),
             "reprise": __version__,
             "run_ids": [run.name for _, run in sorted(runs.items())],
         },
-    )
-    write_text(folder / "reference.toml", tomlkit.dumps(document))
+    }
+    head = "Written by `reprise baseline rehearsal`; do not edit by hand."
+    write_manifest(folder, values, head)
     for stale in folder.glob("seed-*.jsonl"):
         if stale.name not in {f"seed-{seed}.jsonl" for seed in runs}:
             shutil.move(stale, stale.with_suffix(".jsonl.old"))

@@ -81,7 +81,7 @@ def _start(
         else:
             report.absorb(starter.start_all())
     report.data["commands"] = {command.node.name: command.shown() for command in commands}
-    report.data["cluster"] = record.to_json()
+    report.data["cluster"] = record.shown()
     return report
 
 
@@ -100,13 +100,13 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
             report = Report("cluster up")
             report.passed("cluster-up")
             report.note("cluster-up.cluster-up-nothing", str(hostfile.path))
-            report.data["cluster"] = record.to_json()
+            report.data["cluster"] = record.shown()
             return report
         if record.nodes[0] in missing or state.listed.why is not None:
             return replace(judge_state(record, state), command="cluster up")
         starter = Starter(record, machine, selection.site, ssh, scripts, display)
         report = starter.bring_back(missing, state)
-    report.data["cluster"] = record.to_json()
+    report.data["cluster"] = record.shown()
     report.data["brought_back"] = [node.name for node in missing]
     return report
 
@@ -201,7 +201,16 @@ def _nodes(context: Context, dry_run: bool) -> list[Node]:
         if address is None and not dry_run:
             raise OperatorError("address.address", host.name)
         ip, card = (address.ip, address.card) if address else ("ADDRESS?", "CARD?")
-        nodes.append(Node(host.name, host.slots, ip, card, host.user, host.port))
+        nodes.append(
+            Node(
+                name=host.name,
+                slots=host.slots,
+                ip=ip,
+                interface=card,
+                user=host.user,
+                port=host.port,
+            )
+        )
     return nodes
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -36,9 +37,10 @@ from reprise.runs.ray.alone import alone_on_this_machine
 from reprise.runs.ray.jobs import Jobs
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, remove_leftovers, start_local_ray
 from reprise.runs.ray.runtime_env import merge_runtime_env
-from reprise.runs.state.attempt import Attempt, Job, Outcome
-from reprise.runs.state.folder import FINISHED, RunFolder, readable_runs
+from reprise.runs.state.attempt import AttemptEnd, Job, Outcome
+from reprise.runs.state.folder import RunFolder, readable_runs
 from reprise.runs.state.pulse import here, supervised
+from reprise.runs.state.state import Launcher, PrivateRay, RunStatus
 from reprise.runs.supervise.following import Follower, run_attempt
 from reprise.runs.watch.display import RunDisplay
 from reprise.triage.first_error import first_error
@@ -73,7 +75,7 @@ class Ended:
     """A run that has ended; `report` is None when its metrics are complete and can be judged."""
 
     folder: RunFolder
-    attempt: Attempt | None
+    attempt: AttemptEnd | None
     report: Report | None
 
 
@@ -105,26 +107,29 @@ class Rehearsal:
         except BaseException as error:
             with undisturbed():
                 # Whatever cut the end of its Ray short: without an owner nobody would look again.
-                if temp_dir := folder.read().get("ray_temp_dir"):
-                    remove_leftovers(folder.name, Path(temp_dir))
+                if (ray := folder.read().ray) is not None:
+                    remove_leftovers(folder.name, Path(ray.temp_dir))
                 cut = isinstance(error, KeyboardInterrupt)
-                folder.update(state="interrupted" if cut else "failed", process=None)
+                _end(folder, Outcome.INTERRUPTED if cut else Outcome.FAILED, None, str(error))
             raise
         return self._close(folder, attempt)
 
     def remove_leftovers(self) -> None:
         """Stop the private Ray of earlier runs whose own command is gone (killed, powered off)."""
-        for run, facts in islice(readable_runs(self.project.runs, MODEL), 20):
-            owner = facts.get("process")
-            if not owner or supervised(run, facts) or not os.access(run.path, os.W_OK):
+        for run, state in islice(readable_runs(self.project.runs, MODEL), 20):
+            if state.command is not Launcher.REPRODUCE or state.watcher is None:
+                continue
+            if supervised(run, state) or not os.access(run.path, os.W_OK):
                 continue
             self.console.line(f"run {run.name} was cut off: stopping what it left behind")
-            left = remove_leftovers(run.name, Path(facts.get("ray_temp_dir", "/nonexistent")))
+            left = remove_leftovers(
+                run.name, Path(state.ray.temp_dir if state.ray else "/nonexistent")
+            )
             if left:
                 raise OperatorError(
                     "rehearsal-leftovers.processes-earlier-run", run.name, left=left
                 )
-            run.update(state="interrupted", process=None)
+            _end(run, Outcome.INTERRUPTED, None, "its command was cut off")
 
     def _overrides(self) -> list[str]:
         """The run's own Hydra overrides, in the order of the command line."""
@@ -172,13 +177,14 @@ class Rehearsal:
         with self.console.phase("recipe"):
             config = self._compose(overrides)
         facts = {
+            "command": Launcher.REPRODUCE,
             "seed": self.options.seed,
             "arch": self.options.arch,
             "algo": self.options.algo,
             "label": self.options.label,
             "overrides": overrides,
             "verl": self.tree.label(),
-            "process": here(),
+            "watcher": here(),
             "platform": self.options.place.platform,
             "engine": self.options.place.engine,
             "device": self.options.place.device(self.project),
@@ -202,7 +208,9 @@ class Rehearsal:
                 raise OperatorError(fault.rule, fault.line.where, fault.message, fault.fix)
         return composed.values
 
-    def _attempt(self, folder: RunFolder, python: Path, model: TinyModel, data: ToyData) -> Attempt:
+    def _attempt(
+        self, folder: RunFolder, python: Path, model: TinyModel, data: ToyData
+    ) -> AttemptEnd:
         environment = self._environment(folder, model, data)
         entrypoint = self.entrypoint(python, self._overrides())
         write_text(folder.path / "command.txt", entrypoint + "\n")
@@ -210,7 +218,7 @@ class Rehearsal:
             alone_on_this_machine(self.console.line) as handle,
             self._ray(folder, python, handle) as ray,
         ):
-            folder.update(state="running")
+            folder.set_status(RunStatus.RUNNING)
             jobs = Jobs(ray.address, ray.token_file.read_text())
             files = (
                 self.project.root / "runtime_env.yaml",
@@ -218,20 +226,25 @@ class Rehearsal:
             )
             runtime_env = merge_runtime_env(self.project.root, files, environment)
             dump_json(folder.path / "runtime_env.json", runtime_env)
-            with self.console.training(int(folder.read()["steps"])) as display:
+            with self.console.training(folder.read().steps or 0) as display:
                 follower = Follower(display.step, display.phase)
-                return run_attempt(folder, 1, jobs, Job(entrypoint, runtime_env), follower)
+                number = folder.begin_attempt(None).number
+                return run_attempt(folder, number, jobs, Job(entrypoint, runtime_env), follower)
 
     @contextlib.contextmanager
     def _ray(self, folder: RunFolder, python: Path, handle: int) -> Iterator[LocalRay]:
         with self.console.phase("private Ray"):
             temp_dir = new_temp_dir()
             # Known before anything runs, so that a kill at any moment leaves a trace.
-            folder.update(ray_temp_dir=str(temp_dir))
+            own = PrivateRay(temp_dir=str(temp_dir), host=socket.gethostname())
+            with folder.edit() as state:
+                state.ray = own
             log = folder.path / "logs" / "ray.log"
             slots = self.options.ranks
             ray = start_local_ray(python, folder.name, slots, temp_dir, log, [handle])
-        folder.update(ray_address=ray.address)
+        with folder.edit() as state:
+            state.address, state.token_file = ray.address, str(ray.token_file)
+            state.ray = own.model_copy(update={"pid": ray.pid, "created": ray.created})
         folder.event("ray ready")
         try:
             yield ray
@@ -258,16 +271,36 @@ class Rehearsal:
             "VERL_FILE_LOGGER_PATH": str(folder.metrics_file(1)),
         }
 
-    def _close(self, folder: RunFolder, attempt: Attempt) -> Ended:
-        expected = int(folder.read()["steps"])
-        if attempt.outcome is Outcome.SUCCEEDED and attempt.steps >= expected:
-            folder.update(state=FINISHED, process=None, reached=attempt.steps)
+    def _close(self, folder: RunFolder, attempt: AttemptEnd) -> Ended:
+        expected = folder.read().steps or 0
+        whole = attempt.outcome is Outcome.SUCCEEDED and attempt.steps >= expected
+        status = RunStatus.FINISHED if whole else RunStatus.FAILED
+        _end(folder, attempt.outcome, attempt.steps, attempt.message, status)
+        if whole:
             return Ended(folder, attempt, None)
-        folder.update(state="failed", process=None, reached=attempt.steps)
         return Ended(folder, attempt, _failure(folder, attempt, expected))
 
 
-def _failure(folder: RunFolder, attempt: Attempt, expected: int) -> Report:
+def _end(
+    folder: RunFolder,
+    outcome: Outcome,
+    reached: int | None,
+    message: str,
+    status: RunStatus | None = None,
+) -> None:
+    """Record the end of the run and of its attempt; nothing supervises it any more."""
+    with folder.edit() as state:
+        attempt = state.open_attempt()
+        if attempt is not None:
+            state.end(attempt.number, outcome, reached, message)
+        cut = outcome is Outcome.INTERRUPTED
+        state.status = status or (RunStatus.INTERRUPTED if cut else RunStatus.FAILED)
+        state.watcher = None
+        if reached is not None:
+            state.reached = reached
+
+
+def _failure(folder: RunFolder, attempt: AttemptEnd, expected: int) -> Report:
     """The report of a job that did not reach its last step: its first error line."""
     report = Report(COMMAND, data={"run": str(folder.path)})
     log = folder.log_file(attempt.number)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
@@ -18,7 +16,8 @@ from reprise.flows.key import KEYS
 from reprise.flows.place import Place
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.metrics import MetricTable, read_run
-from reprise.runs.state.folder import FINISHED, RunFolder, find_run, newest_finished
+from reprise.runs.state.folder import RunFolder, find_run, newest_finished
+from reprise.runs.state.state import RunState, RunStatus
 
 __all__ = ["Judged", "judge_folder", "reproduce_rehearsal"]
 
@@ -54,24 +53,24 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
     Raises CannotTell when there is no finished run, OperatorError when the folder is no run.
     """
     folder = _finished(project, model, run)
-    facts = folder.read()
-    if facts.get("model", model) != model:
+    state = folder.read()
+    if state.model != model:
         raise OperatorError(
             "run-model.expected-run-found",
             str(folder.path),
             model=model,
-            facts=facts["model"],
+            model2=state.model,
             folder_path=shlex.quote(str(folder.path)),
         )
-    _comparable(folder, facts)
-    place = Place(facts.get("platform") or "cpu", facts.get("engine") or "fsdp")
+    _comparable(folder, state)
+    place = Place(state.platform or "cpu", state.engine or "fsdp")
     reference = load_reference(_recorded(folder, place.reference(project, model), place))
     table = read_run(folder.path)
-    steps = int(facts.get("steps") or reference.steps)
-    judgement = judge_run(table, reference, steps, seed=facts.get("seed"))
+    steps = state.steps or reference.steps
+    judgement = judge_run(table, reference, steps, seed=state.seed)
     report = judgement.report(COMMAND)
-    _compare_origin(report, facts, reference, place)
-    _write(folder, judgement, table, reference, facts)
+    _compare_origin(report, state, reference, place)
+    _write(folder, judgement, table, reference, state)
     report.data |= {"run": str(folder.path), "report": str(folder.path / "report.html")}
     return Judged(folder, judgement, report)
 
@@ -79,9 +78,9 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
 def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
     if run is not None:
         folder = RunFolder(run.absolute()) if run.exists() else find_run(project.runs, str(run))
-        state = folder.read().get("state")
-        if state != FINISHED:
-            raise OperatorError("run-state.expected-finished-run", str(folder.path), state=state)
+        status = folder.read().status
+        if status is not RunStatus.FINISHED:
+            raise OperatorError("run-state.expected-finished-run", str(folder.path), status=status)
         return folder
     newest = newest_finished(project.runs, model)
     if newest is None:
@@ -89,9 +88,10 @@ def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
     return newest
 
 
-def _comparable(folder: RunFolder, facts: Mapping[str, Any]) -> None:
+def _comparable(folder: RunFolder, state: RunState) -> None:
     """Refuse to judge what no reference was recorded for: another architecture or algorithm."""
-    other = [f"{name}={facts[name]}" for name in ("arch", "algo") if facts.get(name)]
+    named = (("arch", state.arch), ("algo", state.algo))
+    other = [f"{name}={value}" for name, value in named if value]
     if other in ([], ["arch=hy3"]):
         return
     raise CannotTell(
@@ -111,28 +111,26 @@ def _recorded(folder: RunFolder, reference: Path, place: Place) -> Path:
     )
 
 
-def _compare_origin(
-    report: Report, facts: Mapping[str, Any], reference: Reference, place: Place
-) -> None:
+def _compare_origin(report: Report, state: RunState, reference: Reference, place: Place) -> None:
     """Say so when the reference was recorded with something else than the run used."""
     rule = "reference-origin"
     recorded = reference.provenance
     differing = [
         name
         for name in KEYS
-        if name != "steps" and name in recorded and recorded[name] != facts.get(name)
+        if name != "steps" and name in recorded and recorded[name] != getattr(state, name)
     ]
     report.passed(rule)
     if differing:
         report.warn(
             rule,
-            f"recipes/{facts.get('model')}/reference",
+            f"recipes/{state.model}/reference",
             f"the reference was recorded with another {', '.join(differing)} than the run used: "
             "a difference between them may come from that",
             "record new reference runs: "
             + (
                 f"reprise baseline --platform {place.platform} --engine {place.engine}"
-                if facts.get("model") == "rehearsal"
+                if state.model == "rehearsal"
                 else "several seeds on its cluster (docs/curves.md)"
             ),
         )
@@ -143,7 +141,8 @@ def _write(
     judgement: Judgement,
     table: MetricTable,
     reference: Reference,
-    facts: Mapping[str, Any],
+    state: RunState,
 ) -> None:
-    shown = {name: value for name, value in facts.items() if name not in ("process", "state")}
+    apart = {"watcher", "status", "schema_version"}
+    shown = state.model_dump(mode="json", exclude=apart, exclude_none=True)
     write_report(folder.path, judgement, table, reference, shown)

@@ -16,11 +16,12 @@ import yaml
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Finding, Report, Severity
 from reprise.core.project import Project
-from reprise.runs.ray.contact import GONE, LIVE, Contact, contact_of, last_attempt
+from reprise.runs.ray.contact import GONE, Contact, contact_of, last_attempt
 from reprise.runs.ray.jobs import ENDED
-from reprise.runs.state.folder import FINISHED, RunFolder, find_run
+from reprise.runs.state.folder import RunFolder, find_run
 from reprise.runs.state.listing import closed_folders, list_folder
 from reprise.runs.state.pulse import supervised
+from reprise.runs.state.state import LIVE, Launcher, PlaceKind, RunState, RunStatus
 from reprise.runs.supervise.stopping import stop_run
 from reprise.runs.watch.alarms import AlarmSettings, alarm_settings
 from reprise.runs.watch.feed import Feed
@@ -49,7 +50,7 @@ def settings_of(project: Project, folder: RunFolder) -> AlarmSettings:
     try:
         loaded = yaml.safe_load((folder.path / "config.yaml").read_text(encoding="utf-8"))
         config = loaded if isinstance(loaded, dict) else {}
-        model = str(folder.read().get("model", ""))
+        model = folder.read().model
         manifest = (project.reference(model) / "reference.toml").read_text(encoding="utf-8")
         ceiling = tomllib.loads(manifest)["metrics"]["probs_diff"]["ceiling"]
     except (OSError, yaml.YAMLError, ValueError, KeyError):
@@ -89,23 +90,24 @@ def _none(runs: Path, model: str | None) -> str:
 
 
 def _row(folder: RunFolder) -> dict[str, Any]:
-    facts = folder.read()
-    attempt = int(last_attempt(folder, facts).get("number") or 0)
-    reached = facts.get("reached")
-    if reached is None or facts.get("state") in LIVE:
+    state = folder.read()
+    last = last_attempt(folder, state)
+    attempt = last.number if last else 0
+    reached = state.reached
+    if reached is None or state.live:
         steps = [record.step for record in Feed(folder).new(attempt)]
         reached = steps[-1] if steps else 0
-    state = str(facts.get("state"))
-    if state in LIVE and facts.get("place") != "attached" and not supervised(folder, facts):
-        state += ", nobody watches"
+    shown: str = state.status
+    if state.live and state.place is not PlaceKind.ATTACHED and not supervised(folder, state):
+        shown += ", nobody watches"
     return {
         "id": folder.name,
-        "model": facts.get("model"),
-        "state": state,
+        "model": state.model,
+        "state": shown,
         "step": reached,
-        "steps": facts.get("steps"),
+        "steps": state.steps,
         "attempt": attempt,
-        "created": facts.get("created"),
+        "created": state.created,
         "path": str(folder.path),
     }
 
@@ -132,12 +134,12 @@ def run_status(project: Project, text: str | None, view: View | None = None) -> 
     same.
     """
     folder = _find(project, text)
-    facts = folder.read()
-    contact, silent = _contact(folder, facts)
+    state = folder.read()
+    contact, silent = _contact(folder, state)
     monitor = Monitor(folder, contact, settings_of(project, folder))
     # Without the cluster's word only a supervisor's shows in the folder that the run has ended.
-    blind = silent is not None and not supervised(folder, facts)
-    if view is None or blind or facts.get("state") not in LIVE:
+    blind = silent is not None and not supervised(folder, state)
+    if view is None or blind or not state.live:
         seen = monitor.look()
     else:
         if silent is not None:
@@ -157,8 +159,8 @@ def _last(looks: Iterator[Seen]) -> Seen:
     return seen
 
 
-def _contact(folder: RunFolder, facts: dict[str, Any]) -> tuple[Contact | None, CannotTell | None]:
-    if facts.get("state") not in LIVE or not last_attempt(folder, facts):
+def _contact(folder: RunFolder, state: RunState) -> tuple[Contact | None, CannotTell | None]:
+    if not state.live or last_attempt(folder, state) is None:
         return None, None
     try:
         return contact_of(folder), None
@@ -177,31 +179,31 @@ def _report(folder: RunFolder, seen: Seen, silent: CannotTell | None) -> Report:
 
 
 def _judge_state(report: Report, folder: RunFolder, seen: Seen, silent: CannotTell | None) -> None:
-    facts = folder.read()
+    state = folder.read()
     again = f"reprise train --resume {folder.name}"
-    if "attempts" not in facts:
+    if state.command is Launcher.REPRODUCE:
         again = f"read the log: reprise logs {folder.name}; then repeat the command"
-    attempt = last_attempt(folder, facts)
-    log = str(folder.log_file(int(attempt.get("number") or 1)))
-    if seen.state in (FINISHED, "stopped", "dry-run"):
+    attempt = last_attempt(folder, state)
+    log = str(folder.log_file(attempt.number if attempt else 1))
+    if seen.state in (RunStatus.FINISHED, RunStatus.STOPPED, RunStatus.DRY_RUN):
         report.passed(STATE)
     elif seen.state not in LIVE:
-        told = attempt.get("message") or "the log tells more"
+        told = (attempt.message if attempt else "") or "the log tells more"
         report.failed(STATE, log, f"the run {seen.state} at step {seen.step}: {told}", again)
     elif silent is not None:
         fix = silent.fix
-        if facts.get("place") == "private":
+        if state.place is PlaceKind.PRIVATE:
             fix = f"if the machine was restarted or that Ray was killed: {again}"
         report.unknown(silent.rule, silent.where, silent.message, fix)
-    elif seen.job == GONE and not supervised(folder, facts):
+    elif seen.job == GONE and not supervised(folder, state):
         text = "Ray does not know the job: it was never submitted, or Ray has begun anew"
         report.failed(STATE, log, text, again)
-    elif seen.job in ENDED and not supervised(folder, facts):
+    elif seen.job in ENDED and not supervised(folder, state):
         text = f"the job has ended ({seen.job}) and nobody supervises the run"
         report.failed(STATE, log, text, again)
     else:
         report.passed(STATE)
-        if attempt and not supervised(folder, facts):
+        if attempt and not supervised(folder, state):
             report.findings.append(
                 Finding(
                     STATE,
@@ -226,15 +228,15 @@ def run_log(
     job has ended. Raises OperatorError for an unknown run or attempt.
     """
     folder = _find(project, text)
-    facts = folder.read()
-    newest = last_attempt(folder, facts)
-    number = attempt or int(newest.get("number") or 0)
+    state = folder.read()
+    newest = last_attempt(folder, state)
+    number = attempt or (newest.number if newest else 0)
     file = folder.log_file(number)
     report = Report("logs", data={"run": str(folder.path), "attempt": number, "log": str(file)})
-    running = facts.get("state") in LIVE and number == newest.get("number")
-    contact, silent = _contact(folder, facts) if running else (None, None)
-    if contact is not None:
-        job = str(newest["job"])
+    running = state.live and newest is not None and number == newest.number
+    contact, silent = _contact(folder, state) if running else (None, None)
+    if contact is not None and newest is not None:
+        job = newest.job
         if follow:
             _follow_log(contact, job, write)
         else:

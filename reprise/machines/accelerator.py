@@ -15,7 +15,7 @@ Level = Literal["good", "warning", "error", "unknown"]
 
 
 class Facts(Protocol):
-    """The probe's answer of one host; reprise/cluster/doctor/facts.py reads it from scripts/probe.sh."""
+    """The probe's answer of one host; cluster/doctor/facts.py reads it."""
 
     def all(self, key: str) -> Sequence[str]:
         """Every value of `key`, in order."""

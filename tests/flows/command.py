@@ -153,9 +153,9 @@ def stop_everything(runs: Path) -> None:
     from reprise.runs.ray.local_ray import remove_leftovers
 
     for run in recent_runs(runs, MODEL):
-        watcher = run.read().get("watcher") or {}
-        if watcher and alive(int(watcher["pid"]), float(watcher["created"])):
+        state = run.read()
+        if state.watcher is not None and alive(state.watcher.pid, state.watcher.created):
             # It would begin another attempt.
-            os.kill(int(watcher["pid"]), signal.SIGKILL)
-        ray = run.read().get("ray") or {}
-        remove_leftovers(run.name, Path(ray.get("temp_dir", "/nonexistent")))
+            os.kill(state.watcher.pid, signal.SIGKILL)
+        ray = run.read().ray
+        remove_leftovers(run.name, Path(ray.temp_dir if ray else "/nonexistent"))

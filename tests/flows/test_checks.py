@@ -11,6 +11,7 @@ import pytest
 from reprise.runs.state.folder import recent_runs
 from tests.flows.command import MODEL, ROOT, Command
 from tests.runs.saved import saved_step
+from tests.states import change
 
 pytestmark = pytest.mark.rehearsal
 
@@ -45,9 +46,9 @@ def test_a_dry_run_writes_the_folder_and_submits_nothing(tmp_path: Path) -> None
     (run,) = recent_runs(tmp_path, MODEL)
     assert report["run"] == str(run.path)
     facts = run.read()
-    assert facts["state"] == "dry-run"
-    assert (facts["attempts"], facts["address"], facts.get("ray")) == ([], None, None)
-    assert facts["checkpoints"] == f"{run.path}/checkpoints"
+    assert facts.status == "dry-run"
+    assert (facts.attempts, facts.address, facts.ray) == ([], None, None)
+    assert facts.checkpoints == f"{run.path}/checkpoints"
     command = (run.path / "command.txt").read_text()
     assert "reprise.runs.inside verl.trainer.main_ppo --config-name rehearsal/recipe" in command
     config = (run.path / "config.yaml").read_text()
@@ -79,7 +80,7 @@ def test_a_wrong_recipe_is_not_submitted_unless_forced(tmp_path: Path) -> None:
     code, report, _ = dry(tmp_path, *forced, "--", wrong)
     assert code == 0
     (run,) = recent_runs(tmp_path, MODEL)
-    assert sorted(run.read()["forced"]) == sorted(rules)
+    assert sorted(run.read().forced) == sorted(rules)
     assert all("overridden by --force" in f["message"] for rule in rules for f in of(report, rule))
 
 
@@ -115,7 +116,7 @@ def test_a_checkpoint_to_begin_from_is_looked_at(tmp_path: Path) -> None:
     code, report, _ = dry(runs, "--", mode, f"trainer.resume_from_path={whole}")
     assert code == 0, report
     (run,) = recent_runs(runs, MODEL)
-    assert run.read()["begins_after"] == 2
+    assert run.read().begins_after == 2
 
 
 def test_a_full_disk_is_told(small_disk: Path) -> None:
@@ -155,7 +156,7 @@ def test_an_address_where_nothing_answers(tmp_path: Path) -> None:
 def test_a_finished_run_is_not_taken_up(tmp_path: Path) -> None:
     assert dry(tmp_path)[0] == 0
     (run,) = recent_runs(tmp_path, MODEL)
-    run.update(state="finished")
+    change(run, state="finished")
     code, report, _ = Command(tmp_path, ["--resume", run.name]).run()
     assert code == 1 and "finished" in of(report, "train-resume")[0]["message"]
     code, report, _ = Command(tmp_path, ["--resume", run.name, "--seed", "3"]).run()
@@ -171,11 +172,11 @@ def test_another_data_set_is_not_gone_on_with(tmp_path: Path) -> None:
     code, report, err = dry(runs, "--", f"data.train_files={data}")
     assert code == 0, (report, err)
     (run,) = recent_runs(runs, MODEL)
-    assert run.read()["rows"] == table.num_rows
+    assert run.read().rows == table.num_rows
     pq.write_table(table.slice(0, table.num_rows - 8), data)
     code, report, _ = Command(runs, ["--resume", run.name]).run()
     assert code == 1
     (finding,) = of(report, "train-changed")
     assert finding["where"] == str(data)
     assert f"has {table.num_rows - 8} rows, and had {table.num_rows}" in finding["message"]
-    assert run.read()["attempts"] == []
+    assert run.read().attempts == []

@@ -211,13 +211,13 @@ def test_a_lost_node_is_replaced(tmp_path: Path) -> None:
             code, report, err = command.end()
             assert code == 0, (report, err)
             facts = folder.read()
-            assert [item["resumed_from"] for item in facts["attempts"]] == [None, 2]
+            assert [item.resumed_from for item in facts.attempts] == [None, 2]
             assert_every_step_once(folder, 6)
             doctor = json.loads((folder.path / "doctor.json").read_text())
             assert set(doctor["hosts"]) == {h.name for h in bed.hosts}
             lost = [
                 node
-                for node in list_nodes(facts["address"], Path(facts["token_file"]).read_text())
+                for node in list_nodes(facts.address, Path(facts.token_file).read_text())
                 if not node.alive
             ]
             assert [node.ip for node in lost] == [host.ip]

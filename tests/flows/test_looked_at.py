@@ -70,7 +70,7 @@ def look_and_stop(command: Command, runs: Path) -> None:
     assert (code, stopped["state"]) == (0, "stopped"), stopped
     command.end()
     facts = folder.read()
-    assert [attempt["outcome"] for attempt in facts["attempts"]] == ["stopped"]
+    assert [attempt.outcome for attempt in facts.attempts] == ["stopped"]
     assert marked(folder.name) == []
-    code, checked = ask(runs, "checkpoint", "check", facts["checkpoints"], "--world-size", "1")
+    code, checked = ask(runs, "checkpoint", "check", facts.checkpoints, "--world-size", "1")
     assert code == 0 and checked["newest_complete"] >= 2

@@ -22,7 +22,7 @@ def test_a_private_ray_is_made_anew_and_leaves_nothing(tmp_path: Path) -> None:
     try:
         place.ready(run, Need(1, 2))
         facts = run.read()
-        address, token_file = facts["address"], facts["token_file"]
+        address, token_file = facts.address, facts.token_file
         # The list is filled some seconds after the Jobs API answers.
         token = Path(token_file).read_text()
         (node,) = wait(lambda: list_nodes(address, token), 30)
@@ -38,14 +38,14 @@ def test_a_private_ray_is_made_anew_and_leaves_nothing(tmp_path: Path) -> None:
 
         # What a killed command left is replaced, not added to.
         Private(place.python, said.append).ready(run, Need(1, 1))
-        assert run.read()["address"] != address
+        assert run.read().address != address
         with pytest.raises(CannotTell):
-            list_nodes(address, Path(run.read()["token_file"]).read_text())
+            list_nodes(address, Path(run.read().token_file).read_text())
     finally:
         place.release(run)
     assert marked(run.name) == []
     facts = run.read()
-    assert (facts["address"], facts["token_file"], facts["ray"]) == (None, None, None)
+    assert (facts.address, facts.token_file, facts.ray) == (None, None, None)
     place.release(run)
 
 

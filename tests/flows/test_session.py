@@ -27,6 +27,7 @@ from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.supervise.resume import Resume
 from reprise.runs.watch.display import RunDisplay
+from tests.states import change
 
 pytestmark = pytest.mark.rehearsal
 
@@ -55,7 +56,7 @@ class SmallSession(Session):
 
     def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
         variables = {
-            "CHECKPOINTS": str(self.folder.read()["checkpoints"]),
+            "CHECKPOINTS": str(self.folder.read().checkpoints),
             "VERL_FILE_LOGGER_PATH": str(self.folder.metrics_file(number)),
             "REPRISE_ATTEMPT": str(number),
             **(self.variables or {}),
@@ -70,7 +71,7 @@ def session(tmp_path: Path, ray: LocalRay) -> SmallSession:
     run = RunFolder.create(tmp_path, "rehearsal", facts)
     saved = run.path / "checkpoints"
     saved.mkdir()
-    run.update(checkpoints=str(saved), storage=str(run.path))
+    change(run, checkpoints=str(saved), storage=str(run.path))
     place = Attached(ray.address, str(ray.token_file), lambda _: None)
     task: Any = SimpleNamespace(project=PROJECT)
     options = TrainOptions("rehearsal", quiet=True)
@@ -115,7 +116,7 @@ def test_to_the_last_step_and_nobody_else_beside_it(session: SmallSession) -> No
     other.join(60)
     assert report.exit_code == 0, report.findings
     facts = run.read()
-    assert (facts["state"], facts["watcher"], len(facts["attempts"])) == ("finished", None, 1)
+    assert (facts.status, facts.watcher, len(facts.attempts)) == ("finished", None, 1)
     ((code, answer),) = answers
     assert code == 1
     assert f"process {os.getpid()} on " in answer["findings"][0]["message"]
@@ -133,14 +134,14 @@ def test_stop_from_another_shell_between_two_attempts(session: SmallSession) -> 
     assert (code, answer["state"]) == (0, "stopped")
     assert report.exit_code == 1 and "on request" in next(report.errors()).message
     facts = run.read()
-    assert (facts["state"], facts["watcher"], len(facts["attempts"])) == ("stopped", None, 1)
+    assert (facts.status, facts.watcher, len(facts.attempts)) == ("stopped", None, 1)
 
 
 def test_the_same_recipe_is_not_submitted_there_twice(session: SmallSession, ray: LocalRay) -> None:
     run = session.folder
-    job = str(run.begin_attempt(None)["job"])
+    job = str(run.begin_attempt(None).job)
     # As a command leaves it that is killed between the submission and its note of it.
-    run.update(address=ray.address, token_file=str(ray.token_file), state="created")
+    change(run, address=ray.address, token_file=str(ray.token_file), state="created")
     damaged = RunFolder.create(run.path.parent.parent, "rehearsal", {})
     damaged.state_file.write_text("{")
     project: Any = SimpleNamespace(runs=run.path.parent.parent)

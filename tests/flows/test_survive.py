@@ -55,14 +55,14 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def assert_survived(command: Command, reference: Path, attempts: int = 2) -> None:
     folder = command.folder()
     facts = folder.read()
-    assert facts["state"] == "finished"
-    assert len(facts["attempts"]) == attempts, facts["attempts"]
+    assert facts.status == "finished"
+    assert len(facts.attempts) == attempts, facts.attempts
     assert_every_step_once(folder, TOTAL)
     differences = largest_difference(folder.path, reference)
     print(json.dumps(differences))
     assert max(differences.values()) <= SPREAD, differences
     assert marked(folder.name) == []
-    assert facts["address"] is None and facts["watcher"] is None
+    assert facts.address is None and facts.watcher is None
 
 
 def test_a_killed_trainer_goes_on_from_its_checkpoint(runs: Path) -> None:
@@ -72,8 +72,8 @@ def test_a_killed_trainer_goes_on_from_its_checkpoint(runs: Path) -> None:
     kill(titled(folder.name, "ray::WorkerDict"))
     code, report, err = command.end()
     assert code == 0, (report, err)
-    first, second = folder.read()["attempts"]
-    assert (first["outcome"], second["resumed_from"]) == ("failed", 2)
+    first, second = folder.read().attempts
+    assert (first.outcome, second.resumed_from) == ("failed", 2)
     assert_every_step_once(folder, 4)
     values = [
         {
@@ -174,6 +174,6 @@ def test_everything_is_killed_in_the_middle_of_a_checkpoint(
     again = Command(runs, ["--resume", folder.name])
     code, report, err = again.run()
     assert code == 0, (report, err)
-    assert folder.read()["attempts"][1]["resumed_from"] == 2
+    assert folder.read().attempts[1].resumed_from == 2
     assert (folder.path / "checkpoints" / "aside" / "attempt-2" / "global_step_4").exists()
     assert_survived(again, uninterrupted)

@@ -64,8 +64,8 @@ def test_the_run_folder_is_whole_and_nothing_is_left(judged: Judged) -> None:
     left = [file for file in Path("/dev/shm").glob("psm_*") if file.name not in held]
     assert [file for file in left if file.stat().st_mtime > began] == []
     facts = judged.folder.read()
-    assert facts["state"] == "finished" and facts["process"] is None
-    assert not Path(facts["ray_temp_dir"]).exists()
+    assert facts.status == "finished" and facts.watcher is None
+    assert not Path(facts.ray.temp_dir).exists()
 
 
 @pytest.mark.full

@@ -20,6 +20,7 @@ from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.runs.watch.view import Limits, View, watch
+from tests.states import change
 
 pytestmark = pytest.mark.rehearsal
 
@@ -139,9 +140,9 @@ def test_a_head_that_is_silent_for_a_while_does_not_end_the_watch(
     relay: Relay, ray: LocalRay, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RunFolder.create(tmp_path, "trial", {"steps": 1, "attempts": []})
-    job = str(folder.begin_attempt(None)["job"])
+    job = str(folder.begin_attempt(None).job)
     access = {"address": relay.address, "token_file": str(ray.token_file), "place": "attached"}
-    folder.update(state="running", **access)
+    change(folder, state="running", **access)
     straight = Jobs(ray.address, ray.token_file.read_text())
     straight.submit(job, "sleep 12", {}, {})
     jobs = Jobs(relay.address, ray.token_file.read_text())

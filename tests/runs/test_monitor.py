@@ -15,6 +15,7 @@ from reprise.runs.state.folder import RunFolder
 from reprise.runs.watch.monitor import Monitor
 from reprise.runs.watch.seen import Seen, duration, step_line, table_rows
 from reprise.runs.watch.view import View
+from tests.states import change
 
 STEP = {
     "critic/rewards/mean": 0.5,
@@ -38,7 +39,7 @@ def write(folder: RunFolder, attempt: int, step: int, **values: Any) -> None:
 def folder(tmp_path: Path) -> RunFolder:
     run = RunFolder.create(tmp_path, "rehearsal", {"steps": 40, "attempts": []})
     run.begin_attempt(None)
-    run.update(state="running", checkpoints=str(tmp_path / "saved"))
+    change(run, state="running", checkpoints=str(tmp_path / "saved"))
     return run
 
 
@@ -102,8 +103,9 @@ def test_what_comes_again_at_the_same_step_is_told_again(folder: RunFolder) -> N
 def test_the_start_of_a_later_attempt_is_no_silence(folder: RunFolder) -> None:
     for step in (1, 2, 3):
         write(folder, 1, step)
-    attempt = folder.begin_attempt(2)
-    folder.update(attempts=[folder.attempts()[0], attempt | {"started": time.time() - 900}])
+    folder.begin_attempt(2)
+    with folder.edit() as state:
+        state.attempts[1].started = time.time() - 900
     seen = Monitor(folder).look()
     assert seen.since_step is not None and 890 < seen.since_step < 960
     assert seen.standing == []
@@ -146,7 +148,7 @@ def test_what_an_earlier_watch_told_is_not_fresh(folder: RunFolder) -> None:
 
 
 def test_alarms_stand_and_are_fresh_once(folder: RunFolder) -> None:
-    saved_step(Path(folder.read()["checkpoints"]), 1)
+    saved_step(Path(folder.read().checkpoints), 1)
     write(folder, 1, 1, **{"actor/grad_norm": 0.3})
     write(folder, 1, 2, **{"actor/grad_norm": None})
     monitor = Monitor(folder)
@@ -157,7 +159,7 @@ def test_alarms_stand_and_are_fresh_once(folder: RunFolder) -> None:
 
 
 def test_the_newest_complete_checkpoint_and_its_age(folder: RunFolder) -> None:
-    saved = Path(folder.read()["checkpoints"])
+    saved = Path(folder.read().checkpoints)
     saved_step(saved, 10)
     (saved_step(saved, 20) / "data.pt").unlink()
     an_hour_ago = time.time() - 3600
@@ -168,7 +170,7 @@ def test_the_newest_complete_checkpoint_and_its_age(folder: RunFolder) -> None:
 
 
 def test_a_checkpoint_that_is_saved_meanwhile_is_seen(folder: RunFolder) -> None:
-    saved = Path(folder.read()["checkpoints"])
+    saved = Path(folder.read().checkpoints)
     saved_step(saved, 10)
     monitor = Monitor(folder)
     now = time.time()

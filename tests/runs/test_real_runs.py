@@ -26,6 +26,7 @@ from reprise.runs.ray.nodes import list_nodes
 from reprise.runs.watch.pending import pending
 from reprise.runs.watch.view import Limits, View, attend, watch
 from tests.saying import unique, until_said
+from tests.states import change
 
 pytestmark = pytest.mark.rehearsal
 
@@ -51,9 +52,11 @@ def begin(tmp_path: Path, ray: LocalRay) -> Iterator[Callable[..., RunFolder]]:
 
     def submit(command: str, steps: int = 9, **facts: Any) -> RunFolder:
         folder = RunFolder.create(tmp_path / "runs", "trial", {"steps": steps, "attempts": []})
-        begun.append(str(folder.begin_attempt(None)["job"]))
+        begun.append(str(folder.begin_attempt(None).job))
         access = {"address": ray.address, "token_file": str(ray.token_file), "visible": True}
-        folder.update(**access | {"state": "running", "watcher": None, "place": "attached"} | facts)
+        change(
+            folder, **access | {"state": "running", "watcher": None, "place": "attached"} | facts
+        )
         variables = {"METRICS": str(folder.metrics_file(1)), "PYTHON": str(PYTHON)}
         jobs.submit(begun[-1], command, {"env_vars": variables}, {})
         return folder
@@ -157,9 +160,8 @@ def test_a_placement_group_that_fits_nowhere_is_told(
     jobs = [f"{run.name}-1" for run in (folder, other)]
     until(lambda: not pending(ray.address, token, jobs[1]).groups)
     assert pending(ray.address, token, jobs[0]).groups == (text,)
-    facts = folder.attempts()
-    facts[0]["started"] = time.time() - 600
-    folder.update(attempts=facts)
+    with folder.edit() as state:
+        state.attempts[0].started = time.time() - 600
     (alarm,) = Monitor(folder, contact_of(folder)).look().standing
     assert alarm.rule == "run-alarm-silence" and "placement group wanted" in alarm.message
 
@@ -225,13 +227,14 @@ def test_stop_ends_this_job_alone(begin: Callable[..., RunFolder]) -> None:
     assert state(stubborn) == "STOPPED"
     assert state(other) == "RUNNING"
     facts = stubborn.read()
-    assert facts["attempts"][0]["outcome"] == "stopped" and facts["stop"]
+    assert facts.attempts[0].outcome == "stopped" and facts.stop
     assert answer(stubborn, "status", stubborn.name)[0] == 0
 
 
 def test_a_job_that_ray_does_not_know_is_a_problem(begin: Callable[..., RunFolder]) -> None:
     folder = begin("sleep 300")
-    folder.update(attempts=[folder.attempts()[0] | {"job": "never-submitted"}])
+    with folder.edit() as state:
+        state.attempts[0].job = "never-submitted"
     code, data = answer(folder, "status", folder.name)
     assert code == 1
     assert "does not know the job" in data["findings"][0]["message"]
@@ -281,7 +284,7 @@ def test_a_head_that_vanishes_while_it_is_watched_and_another_that_takes_over(
     own = start_local_ray(PYTHON, unique("vanishes"), 1, new_temp_dir(), tmp_path / "own.log")
     try:
         folder = begin("sleep 300")
-        folder.update(address=own.address, token_file=str(own.token_file))
+        change(folder, address=own.address, token_file=str(own.token_file))
         Jobs(own.address, own.token_file.read_text()).submit(
             f"{folder.name}-1", "sleep 300", {}, {}
         )
@@ -297,8 +300,8 @@ def test_a_head_that_vanishes_while_it_is_watched_and_another_that_takes_over(
         own.stop()
     assert answer(folder, "status", folder.name)[0] == 2
     # The next attempt has a Ray of its own: who still looks finds it there.
-    second = str(folder.begin_attempt(None)["job"])
-    folder.update(address=ray.address, token_file=str(ray.token_file))
+    second = str(folder.begin_attempt(None).job)
+    change(folder, address=ray.address, token_file=str(ray.token_file))
     jobs = Jobs(ray.address, ray.token_file.read_text())
     jobs.submit(second, "sleep 300", {}, {})
     try:

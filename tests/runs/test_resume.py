@@ -9,13 +9,14 @@ from saved import cut, saved_step
 from reprise.models.checkpoints.find import TRACKER
 from reprise.runs.state.folder import RunFolder, find_run
 from reprise.runs.supervise.resume import begins_after, hydra_value, resume_point, set_aside
+from tests.states import change
 
 
 def run_with(path: Path, steps: range, saved: tuple[int, ...]) -> RunFolder:
     run = RunFolder.create(path, "m", {"visible": True, "world_size": 1, "steps": 10})
     checkpoints = run.path / "checkpoints"
     checkpoints.mkdir()
-    run.update(checkpoints=str(checkpoints))
+    change(run, checkpoints=str(checkpoints))
     run.begin_attempt(None)
     run.metrics_file(1).write_text(
         "".join(json.dumps({"step": n, "data": {"actor/loss": 1.0}}) + "\n" for n in steps)
@@ -29,14 +30,14 @@ def test_a_run_that_begins_from_another_runs_checkpoint_is_not_begun_anew(tmp_pa
     old = saved_step(tmp_path / "old", 40, ranks=1)
     given = {"resume_mode": "resume_path", "resume_from_path": str(old)}
     run = run_with(tmp_path, range(41, 46), ())
-    run.update(begins_after=begins_after(given, run.path / "checkpoints"), save_freq=20)
+    change(run, begins_after=begins_after(given, run.path / "checkpoints"), save_freq=20)
     point = resume_point(run, run.read())
     # As the recipe says, which names the checkpoint.
     assert (point.step, point.recorded, point.overrides) == (40, 45, ())
     saved_step(run.path / "checkpoints", 44, ranks=1)
     point = resume_point(run, run.read())
     assert point.step == 44 and "trainer.resume_mode=resume_path" in point.overrides
-    run.update(visible=False, save_freq=20)
+    change(run, visible=False, save_freq=20)
     point = resume_point(run, run.read())
     assert (point.step, point.overrides) == (40, ())
 
@@ -101,7 +102,7 @@ def test_a_folder_of_checkpoints_that_only_the_nodes_see(tmp_path: Path) -> None
     run = run_with(tmp_path, range(1, 8), ())
     for folder in ("/nodes/only/m", str(tmp_path / "empty")):
         (tmp_path / "empty").mkdir(exist_ok=True)
-        run.update(checkpoints=folder, save_freq=2)
+        change(run, checkpoints=folder, save_freq=2)
         point = resume_point(run, run.read())
         assert (point.step, point.path) == (6, f"{folder}/global_step_6")
         assert "not seen from here" in point.notes[0]
@@ -109,20 +110,20 @@ def test_a_folder_of_checkpoints_that_only_the_nodes_see(tmp_path: Path) -> None
     (tmp_path / "empty" / "aside").mkdir()
     assert resume_point(run, run.read()).step is None
     # Before the first is due there is none to be seen.
-    run.update(save_freq=10)
+    change(run, save_freq=10)
     assert resume_point(run, run.read()).overrides == ("trainer.resume_mode=disable",)
 
 
 def test_storage_that_is_not_seen(tmp_path: Path) -> None:
     run = run_with(tmp_path, range(1, 6), ())
-    run.update(visible=False)
+    change(run, visible=False)
     # One whose metrics came was saved before them: what verl's tracker names may leave a hole.
-    run.update(save_freq=2)
+    change(run, save_freq=2)
     point = resume_point(run, run.read())
     assert (point.step, point.path) == (4, f"{run.path}/checkpoints/global_step_4")
     assert f"trainer.resume_from_path={point.path}" in point.overrides
     for facts in ({"save_freq": 10}, {"async_save": True}, {"keeps": 1}):
-        point = resume_point(run, run.read() | facts)
+        point = resume_point(run, run.read().model_copy(update=facts))
         assert (point.step, point.overrides) == (None, ("trainer.resume_mode=auto",))
 
 

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from reprise.cli import app
 from reprise.core.errors import OperatorError
-from reprise.core.files import dump_json
 from reprise.core.findings import Severity
 from reprise.flows.runs import settings_of
 from reprise.flows.train.resume import may_resume, place_of, without_its_ray
@@ -28,7 +27,9 @@ from reprise.runs.watch.alarms import AlarmSettings
 from reprise.runs.state.folder import RunFolder, newest_finished
 from reprise.runs.ray.processes import MARK, marked
 from reprise.runs.state.pulse import QUIET_SECONDS, supervised, supervising
+from reprise.runs.state.state import Outcome, Process, RunState
 from tests.saying import started
+from tests.states import change, write_raw
 
 Call = Callable[..., Result]
 
@@ -45,8 +46,15 @@ def made(tmp_path: Path, **facts: Any) -> RunFolder:
     lines = [b'{"step": %d, "data": {"critic/rewards/mean": 0.5}}\n' % step for step in (1, 2)]
     folder.metrics_file(1).write_bytes(b"".join(lines))
     folder.log_file(1).write_text("first line\nlast line\n")
-    folder.update(**facts)
+    change(folder, **facts)
     return folder
+
+
+ENDS = {
+    "finished": Outcome.SUCCEEDED,
+    "failed": Outcome.FAILED,
+    "interrupted": Outcome.INTERRUPTED,
+}
 
 
 def report(result: Result) -> dict[str, Any]:
@@ -60,7 +68,7 @@ def report(result: Result) -> dict[str, Any]:
 )
 def test_a_run_that_is_over(tmp_path: Path, call: Call, state: str, exit_code: int) -> None:
     folder = made(tmp_path, state=state)
-    folder.end_attempt(1, state, 2, "out of memory")
+    folder.end_attempt(1, ENDS.get(state, Outcome.STOPPED), 2, "out of memory")
     result = call("status", folder.name, "--json")
     assert result.exit_code == exit_code
     data = report(result)
@@ -93,7 +101,7 @@ def test_a_cluster_that_does_not_answer_is_unknown_and_the_folder_speaks(
     assert logs.stdout.startswith("first line\nlast line\n")
     stopped = call("stop", folder.name, "--json")
     assert stopped.exit_code == 2
-    assert folder.read()["state"] == "running"
+    assert folder.read().status == "running"
 
 
 def test_a_token_that_cannot_be_read_is_said(tmp_path: Path, call: Call) -> None:
@@ -182,7 +190,7 @@ def test_without_a_name_the_newest_run_is_meant(tmp_path: Path, call: Call) -> N
 def test_what_is_over_is_not_stopped_again(tmp_path: Path, call: Call) -> None:
     folder = made(tmp_path, state="finished")
     result = call("stop", folder.name)
-    assert (result.exit_code, folder.read()["state"]) == (0, "finished")
+    assert (result.exit_code, folder.read().status) == (0, "finished")
     assert "is not running" in result.stdout
 
 
@@ -190,11 +198,11 @@ def test_what_a_run_that_is_over_has_left_is_stopped(tmp_path: Path, call: Call)
     """It holds the machine: others wait for it, and are told to stop it by this command."""
     temp_dir = tmp_path / "reprise-ray-x"
     temp_dir.mkdir()
-    folder = made(tmp_path, state="interrupted", ray_temp_dir=str(temp_dir), process=None)
+    folder = made(tmp_path, state="interrupted", ray={"temp_dir": str(temp_dir)}, watcher=None)
     with started(["sleep", "300"], env={**os.environ, MARK: folder.name}):
         result = call("stop", folder.name)
         assert marked(folder.name) == []
-    assert (result.exit_code, folder.read()["state"]) == (0, "interrupted")
+    assert (result.exit_code, folder.read().status) == (0, "interrupted")
     assert "1 processes that it had left were stopped" in result.stdout
     assert not temp_dir.exists()
 
@@ -207,8 +215,8 @@ def test_a_private_ray_that_is_gone_does_not_hinder_the_stop(tmp_path: Path, cal
     result = call("stop", folder.name)
     assert result.exit_code == 0
     facts = folder.read()
-    assert facts["state"] == "stopped" and facts["stop"]
-    assert facts["attempts"][0]["outcome"] == "stopped"
+    assert facts.status == "stopped" and facts.stop
+    assert facts.attempts[0].outcome == "stopped"
     assert not temp_dir.exists()
 
 
@@ -221,12 +229,9 @@ def test_a_run_whose_job_is_not_submitted_yet_is_ended_by_its_command(
     result = call("stop", folder.name, "--json")
     assert result.exit_code == 0
     assert "ends before it submits" in report(result)["findings"][0]["message"]
-    assert folder.read()["stop"]
+    assert folder.read().stop
     # The first and only attempt of `reproduce` is its own command's to end.
-    other = made(tmp_path, state="created", process=mine)
-    facts = other.read()
-    del facts["attempts"]
-    dump_json(other.state_file, facts)
+    other = made(tmp_path, state="created", attempts=[], command="reproduce", watcher=mine)
     other.log_file(1).unlink()
     result = call("stop", other.name, "--json")
     assert result.exit_code == 1
@@ -253,18 +258,23 @@ def test_a_watch_without_the_cluster_ends_with_the_supervisor(tmp_path: Path, ca
 
 def test_who_supervises(tmp_path: Path) -> None:
     me = psutil.Process()
-    mine = {"pid": me.pid, "created": me.create_time(), "host": socket.gethostname()}
+    mine = Process(pid=me.pid, created=me.create_time(), host=socket.gethostname())
     folder = made(tmp_path)
-    assert supervised(folder, {"watcher": mine})
-    assert not supervised(folder, {"watcher": mine | {"created": 1.0}})
-    assert not supervised(folder, {"watcher": None})
+    state = folder.read()
+
+    def watched(watcher: Process | None) -> RunState:
+        return state.model_copy(update={"watcher": watcher})
+
+    assert supervised(folder, watched(mine))
+    assert not supervised(folder, watched(mine.model_copy(update={"created": 1.0})))
+    assert not supervised(folder, watched(None))
     # One on another machine is believed as long as it has a pulse.
-    elsewhere = {"watcher": mine | {"created": 1.0, "host": "elsewhere"}}
+    elsewhere = watched(Process(pid=me.pid, created=1.0, host="elsewhere"))
     assert supervised(folder, elsewhere)
     with supervising(folder):
-        assert folder.read()["watcher"] == mine
+        assert folder.read().watcher == mine
         assert supervised(folder, elsewhere, exact=True)
-    assert folder.read()["watcher"] is None
+    assert folder.read().watcher is None
     long_ago = time.time() - QUIET_SECONDS - 60
     os.utime(folder.path / ".pulse", (long_ago, long_ago))
     assert not supervised(folder, elsewhere)
@@ -282,8 +292,8 @@ def test_a_pulse_goes_on_and_who_took_over_keeps_the_run(
         while (age := pulse.pulse_age(folder)) is None or age > 60:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        folder.update(watcher={"pid": 1, "created": 1.0, "host": "elsewhere"})
-    assert folder.read()["watcher"]["host"] == "elsewhere"
+        change(folder, watcher={"pid": 1, "created": 1.0, "host": "elsewhere"})
+    assert folder.read().watcher.host == "elsewhere"
 
 
 @pytest.mark.parametrize(("age", "exit_code"), [(0, 1), (QUIET_SECONDS + 60, 0)])
@@ -291,12 +301,12 @@ def test_a_run_that_another_machine_supervises_is_not_taken_up_beside_it(
     tmp_path: Path, age: float, exit_code: int
 ) -> None:
     folder = made(tmp_path, state="running", place="attached", address="http://127.0.0.1:1")
-    folder.update(watcher={"pid": 1, "created": 1.0, "host": "login-2"})
+    change(folder, watcher={"pid": 1, "created": 1.0, "host": "login-2"})
     (folder.path / ".pulse").touch()
     beaten = time.time() - age
     os.utime(folder.path / ".pulse", (beaten, beaten))
     if not exit_code:
-        folder.update(storage=str(folder.path), checkpoints=str(folder.path / "checkpoints"))
+        change(folder, storage=str(folder.path), checkpoints=str(folder.path / "checkpoints"))
         may_resume(folder, folder.read())
         return
     with pytest.raises(OperatorError, match="process 1 on login-2 supervises it already"):
@@ -313,7 +323,7 @@ def test_a_private_ray_of_another_machine_is_neither_stopped_nor_taken_up_here(
         assert result.exit_code == 1
         (finding,) = report(result)["findings"]
         assert "private to desk-7" in finding["message"] and "on desk-7" in finding["fix"]
-    assert folder.read()["state"] == "running" and "stop" not in folder.read()
+    assert folder.read().status == "running" and folder.read().stop is None
     looked = call("status", folder.name, "--json")
     assert looked.exit_code == 2
     assert report(looked)["step"] == 2
@@ -329,14 +339,15 @@ def test_a_ray_that_moved_or_is_gone_for_good(tmp_path: Path) -> None:
     with pytest.raises(OperatorError) as caught:
         without_its_ray(folder, address, ())
     assert caught.value.rule in caught.value.fix and "--force" in caught.value.fix
-    assert folder.attempts()[0]["ended"] is None
+    assert folder.attempts()[0].ended is None
     without_its_ray(folder, "http://127.0.0.1:1", ())
-    assert folder.attempts()[0]["ended"] is None
+    assert folder.attempts()[0].ended is None
     without_its_ray(folder, "http://127.0.0.1:1", (caught.value.rule,))
     (attempt,) = folder.attempts()
-    assert (attempt["outcome"], attempt["reached"]) == ("lost", 2)
+    assert (attempt.outcome, attempt.reached) == ("lost", 2)
     with pytest.raises(OperatorError, match="Ray of others"):
-        place_of(made(tmp_path), {"place": "hostfile"}, address)
+        other = made(tmp_path, place="hostfile")
+        place_of(other, other.read(), address)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +357,8 @@ def test_a_ray_that_moved_or_is_gone_for_good(tmp_path: Path) -> None:
 def test_a_state_that_no_run_writes_is_said(
     tmp_path: Path, call: Call, facts: dict[str, Any]
 ) -> None:
-    folder = made(tmp_path, state="running", **facts)
+    folder = made(tmp_path, state="running")
+    write_raw(folder, **facts)
     for words in (("status",), ("logs",), ("stop",), ("train", "--resume")):
         result = call(*words, folder.name, "--json")
         assert result.exit_code == 1
@@ -412,6 +424,6 @@ def test_the_ceiling_of_a_recipe_is_its_references(tmp_path: Path) -> None:
     folder = made(tmp_path)
     (folder.path / "config.yaml").write_text("data: {max_response_length: 8}\n")
     assert settings_of(find_project(), folder) == AlarmSettings(8, 0.015)
-    folder.update(model="none")
+    change(folder, model="none")
     (folder.path / "config.yaml").write_text("- broken\n  x: [")
     assert settings_of(find_project(), folder) == AlarmSettings()

@@ -16,7 +16,6 @@ from reprise.metrics import read_run
 from reprise.core.project import find_project
 from reprise.runs.supervise import supervise as supervise_module
 from reprise.runs.state.attempt import Attempt
-from reprise.runs.ray.contact import LIVE
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.supervise.following import Follower, follow
 from reprise.runs.ray.jobs import Jobs, open_jobs
@@ -28,6 +27,7 @@ from reprise.runs.supervise.stopping import stop_run
 from reprise.runs.supervise.supervise import GONE_RULE, OUT_OF_SIGHT, Supervised, supervise
 from reprise.triage.first_error import first_error
 from tests.saying import unique
+from tests.states import change
 
 pytestmark = pytest.mark.rehearsal
 
@@ -58,7 +58,7 @@ class SmallHands:
     said: list[str] = field(default_factory=list)
 
     def ready(self) -> Jobs:
-        self.folder.update(address=self.ray.address, token_file=str(self.ray.token_file))
+        change(self.folder, address=self.ray.address, token_file=str(self.ray.token_file))
         return self.attach()
 
     def attach(self) -> Jobs:
@@ -66,7 +66,7 @@ class SmallHands:
 
     def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
         variables = {
-            "CHECKPOINTS": self.folder.read()["checkpoints"],
+            "CHECKPOINTS": self.folder.read().checkpoints,
             "VERL_FILE_LOGGER_PATH": str(self.folder.metrics_file(number)),
             "REPRISE_ATTEMPT": str(number),
             **self.variables,
@@ -92,7 +92,7 @@ class SmallHands:
 
 def new_run(path: Path) -> RunFolder:
     run = RunFolder.create(path, "small", {"steps": TOTAL, "visible": True, "world_size": 1})
-    run.update(checkpoints=str(run.path / "checkpoints"), attempts=[])
+    change(run, checkpoints=str(run.path / "checkpoints"), attempts=[])
     (run.path / "checkpoints").mkdir()
     return run
 
@@ -129,19 +129,19 @@ def test_a_killed_job_goes_on_from_where_no_hole_is(
     assert ended.finished, ended
     first, second = run.attempts()
     resumed, moved = FAULTS[fault]
-    assert (first["outcome"], second["outcome"]) == ("failed", "succeeded")
-    assert second["resumed_from"] == resumed
+    assert (first.outcome, second.outcome) == ("failed", "succeeded")
+    assert second.resumed_from == resumed
     aside = run.path / "checkpoints" / "aside" / "attempt-2"
     assert [path.name for path in sorted(aside.glob("*"))] == moved
     assert_whole(run)
-    assert run.read()["state"] == "finished"
+    assert run.read().status == "finished"
 
 
 def test_a_job_that_hangs_is_stopped_and_taken_up(tmp_path: Path, ray: LocalRay) -> None:
     run = new_run(tmp_path)
     ended = go(run, SmallHands(run, ray, {"FAULT": "hang:3"}, stall=5))
     assert ended.finished
-    assert [item["outcome"] for item in run.attempts()] == ["stalled", "succeeded"]
+    assert [item.outcome for item in run.attempts()] == ["stalled", "succeeded"]
     assert_whole(run)
 
 
@@ -161,7 +161,7 @@ def test_a_job_that_cannot_be_ended_gets_no_second_one_beside_it(
     run = new_run(tmp_path)
     ended = go(run, DeafHands(run, ray, {"FAULT": "hang:1"}, stall=3, alone=False))
     assert ended.why == OUT_OF_SIGHT and "did not end it" in ended.cause
-    assert [item["ended"] for item in run.attempts()] == [None]
+    assert [item.ended for item in run.attempts()] == [None]
     open_jobs(run).stop(f"{run.name}-1")
 
 
@@ -182,7 +182,7 @@ def test_what_repeats_is_given_up(
     assert not ended.finished
     assert why in ended.why
     assert len(run.attempts()) == attempts
-    assert run.read()["state"] == "failed"
+    assert run.read().status == "failed"
 
 
 def test_a_later_command_goes_on_where_an_earlier_one_gave_up(
@@ -192,7 +192,7 @@ def test_a_later_command_goes_on_where_an_earlier_one_gave_up(
     assert not go(run, SmallHands(run, ray, {"FAULT": "full:5", "ALWAYS": "1"})).finished
     ended = go(run, SmallHands(run, ray, {}))
     assert ended.finished
-    assert [item["resumed_from"] for item in run.attempts()] == [None, 4]
+    assert [item.resumed_from for item in run.attempts()] == [None, 4]
     assert_whole(run)
 
 
@@ -200,11 +200,11 @@ def test_a_run_that_began_from_another_runs_checkpoint(tmp_path: Path, ray: Loca
     old = saved_step(tmp_path / "old", 2, ranks=1)
     run = new_run(tmp_path)
     given = {"resume_mode": "resume_path", "resume_from_path": str(old)}
-    run.update(begins_after=begins_after(given, run.path / "checkpoints"))
+    change(run, begins_after=begins_after(given, run.path / "checkpoints"))
     words = " ".join(f"trainer.{name}={value}" for name, value in given.items())
     ended = go(run, SmallHands(run, ray, {"FAULT": "die:4"}, recipe=words))
     assert ended.finished, ended
-    assert [item["resumed_from"] for item in run.attempts()] == [None, 2]
+    assert [item.resumed_from for item in run.attempts()] == [None, 2]
     assert read_run(run.path).training_steps().tolist() == [3, 4, 5, 6]
 
 
@@ -241,7 +241,7 @@ def test_a_command_that_is_gone_before_it_submitted(tmp_path: Path, ray: LocalRa
     hands.ready()
     run.begin_attempt(None)
     assert go(run, hands).finished
-    assert [item["outcome"] for item in run.attempts()] == ["interrupted", "succeeded"]
+    assert [item.outcome for item in run.attempts()] == ["interrupted", "succeeded"]
     assert_whole(run)
 
 
@@ -271,7 +271,7 @@ def test_a_head_that_vanishes_leaves_the_run_open(tmp_path: Path) -> None:
     hands = MeanwhileHands(run, vanishing, slow, alone=False, meanwhile=vanishing.stop)
     ended = go(run, hands)
     assert ended.why == OUT_OF_SIGHT and not ended.finished
-    assert [item["ended"] for item in run.attempts()] == [None]
+    assert [item.ended for item in run.attempts()] == [None]
     with pytest.raises(CannotTell) as caught:
         go(run, hands)
     assert f"--force {GONE_RULE}" in caught.value.fix
@@ -282,7 +282,7 @@ def test_a_head_that_vanishes_leaves_the_run_open(tmp_path: Path) -> None:
     hands.variables = {}
     assert go(run, hands).finished
     assert fresh.stop() == []
-    assert [item["outcome"] for item in run.attempts()] == ["lost", "succeeded"]
+    assert [item.outcome for item in run.attempts()] == ["lost", "succeeded"]
     assert_whole(run)
 
 
@@ -290,13 +290,13 @@ def test_a_job_that_is_stopped_is_not_taken_up(tmp_path: Path, ray: LocalRay) ->
     run = new_run(tmp_path)
 
     def stop() -> None:
-        run.update(stop=1.0)
+        change(run, stop=1.0)
         open_jobs(run).stop(f"{run.name}-1")
 
     hands = MeanwhileHands(run, ray, {"SECONDS_A_STEP": "30"}, meanwhile=stop)
     ended = go(run, hands)
     assert not ended.finished and "on request" in ended.why
-    assert run.read()["state"] == "stopped"
+    assert run.read().status == "stopped"
     assert len(run.attempts()) == 1
 
 
@@ -321,7 +321,7 @@ def test_a_run_that_is_stopped_between_two_attempts_stays_stopped(
     assert time.monotonic() - began < 100, "the wait was slept to its end"
     assert not ended.finished and "on request" in ended.why
     assert len(run.attempts()) == 1
-    assert run.read()["state"] == "stopped"
+    assert run.read().status == "stopped"
     assert [item.exit_code for item in reports] == [0]
 
 
@@ -334,12 +334,12 @@ class LateHands(SmallHands):
 
     def ready(self) -> Jobs:
         if self.at == "ready":
-            self.folder.update(stop=1.0)
+            change(self.folder, stop=1.0)
         return super().ready()
 
     def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
         if self.at == "submit":
-            self.folder.update(stop=1.0)
+            change(self.folder, stop=1.0)
         if self.lost and number == 1:
             raise CannotTell("run-jobs", "here", "the connection broke", "repeat")
         super().submit(jobs, number, resume)
@@ -353,17 +353,17 @@ def test_a_stop_before_the_job_is_there_is_heard(
     ended = go(run, LateHands(run, ray, {"SECONDS_A_STEP": "5"}, at=at))
     assert not ended.finished and "on request" in ended.why
     assert len(run.attempts()) == attempts
-    assert run.read()["state"] == "stopped"
+    assert run.read().status == "stopped"
 
 
 def test_a_submission_that_nobody_answered_stays_open(tmp_path: Path, ray: LocalRay) -> None:
     run = new_run(tmp_path)
     with pytest.raises(CannotTell):
         go(run, LateHands(run, ray, {}, lost=True))
-    assert [item["ended"] for item in run.attempts()] == [None]
-    assert run.read()["state"] in LIVE
+    assert [item.ended for item in run.attempts()] == [None]
+    assert run.read().live
     assert go(run, LateHands(run, ray, {}, lost=True)).finished
-    assert [item["outcome"] for item in run.attempts()] == ["interrupted", "succeeded"]
+    assert [item.outcome for item in run.attempts()] == ["interrupted", "succeeded"]
     assert_whole(run)
 
 
@@ -371,7 +371,7 @@ def test_a_job_that_ends_well_without_its_steps_is_not_finished(
     tmp_path: Path, ray: LocalRay
 ) -> None:
     run = new_run(tmp_path)
-    run.update(steps=TOTAL + 2)
+    change(run, steps=TOTAL + 2)
     ended = go(run, SmallHands(run, ray, {}))
     assert not ended.finished
     assert "no metrics of steps 7, 8" in ended.why
@@ -381,7 +381,7 @@ def test_steps_come_from_the_log_where_the_storage_is_not_seen(
     tmp_path: Path, ray: LocalRay
 ) -> None:
     run = new_run(tmp_path)
-    run.update(visible=False)
+    change(run, visible=False)
     elsewhere: dict[str, Any] = {"VERL_FILE_LOGGER_PATH": str(tmp_path / "elsewhere.jsonl")}
     ended = go(run, SmallHands(run, ray, elsewhere))
     assert ended.finished, ended
@@ -391,9 +391,9 @@ def test_steps_come_from_the_log_where_the_storage_is_not_seen(
 
 def test_no_hole_where_the_storage_is_not_seen(tmp_path: Path, ray: LocalRay) -> None:
     run = new_run(tmp_path)
-    run.update(visible=False, save_freq=2)
+    change(run, visible=False, save_freq=2)
     variables = {"VERL_FILE_LOGGER_PATH": str(tmp_path / "elsewhere.jsonl")}
     ended = go(run, SmallHands(run, ray, variables | {"FAULT": "die-after-save:4"}))
     assert ended.finished, ended
-    assert [item["resumed_from"] for item in run.attempts()] == [None, 2]
+    assert [item.resumed_from for item in run.attempts()] == [None, 2]
     assert_whole(run)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 
@@ -18,6 +17,7 @@ from reprise.core.nearby import did_you_mean, nearest_words
 if TYPE_CHECKING:
     from reprise.curves.judge import ValidationSet
     from reprise.metrics import MetricTable
+    from reprise.runs.state.state import RunState
 
 __all__ = ["register"]
 
@@ -139,16 +139,16 @@ def compare(
     from reprise.metrics import read_run
 
     run = _run(run)
-    facts = _facts(run)
+    state = _state(run)
     table = read_run(run)
     known = load_reference(_reference(reference))
-    expected = steps or _positive(facts.get("steps")) or known.steps
-    judgement = judge_run(
-        table, known, expected, _validation_set(facts), _positive(facts.get("seed"))
-    )
+    expected = steps or (state.steps if state else None) or known.steps
+    seed = state.seed if state else None
+    judgement = judge_run(table, known, expected, _validation_set(state), seed)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_report(out, judgement, table, known, facts)
+        shown = state.model_dump(mode="json", exclude_none=True) if state else {}
+        write_report(out, judgement, table, known, shown)
     if as_json:
         finish(judgement.report("curves compare"), as_json=True)
     typer.echo(judgement.text())
@@ -189,30 +189,24 @@ def _reference(named: Path) -> Path:
         ) from None
 
 
-def _facts(run: Path) -> dict[str, Any]:
-    """run.json of a run folder; empty where there is none."""
+def _state(run: Path) -> RunState | None:
+    """The state of a run folder; None for metrics without one. Raises OperatorError if damaged."""
+    from reprise.runs.state.state import read_state
+
     file = run / "run.json"
     if not file.is_file():
-        return {}
+        return None
     try:
-        facts = orjson.loads(file.read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise OperatorError("run-json.json", str(file), error=error) from None
-    return facts if isinstance(facts, dict) else {}
+        return read_state(file)
+    except OperatorError as error:
+        fix = f"{error.fix}; or name the metrics file instead of the folder"
+        raise OperatorError(error.rule, error.where, error.message, fix) from None
 
 
-def _positive(value: object) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
-
-
-def _validation_set(facts: dict[str, Any]) -> ValidationSet | None:
+def _validation_set(state: RunState | None) -> ValidationSet | None:
     """What the run validated on, where its run.json says so: {"rows", "prompts", "samples"}."""
     from reprise.curves.judge import ValidationSet
 
-    found = facts.get("validation")
-    if not isinstance(found, dict):
+    if state is None or (found := state.validation) is None:
         return None
-    rows, prompts = _positive(found.get("rows")), _positive(found.get("prompts"))
-    if rows is None or prompts is None:
-        return None
-    return ValidationSet(rows, prompts, _positive(found.get("samples")) or 1)
+    return ValidationSet(found.rows, found.prompts, found.samples)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
-from reprise.flows.baseline import BaselineOptions, record_baseline
 from reprise.flows.place import DEFAULT, Place
-from reprise.flows.rehearsal import RehearsalOptions
-from reprise.flows.reproduce import Judged, judge_folder, reproduce_rehearsal
-from reprise.recipe.card import card_of
+
+if TYPE_CHECKING:
+    from reprise.flows.reproduce import Judged
 
 __all__ = ["register"]
 
@@ -70,6 +69,10 @@ def reproduce(
     The default recipe, rehearsal, trains a tiny Hy3 with real verl, Ray and vLLM on this
     machine's CPU. Exit code 0: PASS; 1: FAIL; 2: INCONCLUSIVE, or it could not run.
     """
+    from reprise.flows.rehearsal import RehearsalOptions
+    from reprise.flows.reproduce import judge_folder, reproduce_rehearsal
+    from reprise.recipe.card import card_of
+
     project = find_project()
     card_of(project.recipes, model)
     if run is not None:
@@ -114,6 +117,8 @@ def baseline(
     """Record reference runs of a recipe; an interrupted recording goes on where it stopped."""
     if model != "rehearsal":
         raise OperatorError("baseline-model.only-rehearsal-s", model)
+    from reprise.flows.baseline import BaselineOptions, record_baseline
+
     options = BaselineOptions(seeds, replace_other, place=_place(platform, engine))
     finish(record_baseline(find_project(), options), as_json)
 

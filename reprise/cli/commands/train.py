@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,9 +13,9 @@ from reprise.cli.commands.machines import MachineOption, OldName, one_of
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
-from reprise.flows.train.train import TrainOptions, resume_run
-from reprise.flows.train.train import train as train_recipe
-from reprise.runs.state.folder import find_run
+
+if TYPE_CHECKING:
+    from reprise.flows.train.job import TrainOptions
 
 __all__ = ["register"]
 
@@ -78,6 +78,10 @@ def train(
     """
     words = list(overrides or [])
     hostfile = Path(words.pop(0)) if words and not _is_override(words[0]) else None
+    from reprise.flows.train.train import TrainOptions, resume_run
+    from reprise.flows.train.train import train as train_recipe
+    from reprise.runs.state.folder import find_run
+
     options = TrainOptions(
         model=model,
         hostfile=hostfile,

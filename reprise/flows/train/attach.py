@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from reprise.cluster.answer import Answer, Outcome
+from reprise.cluster.diagnosis import Diagnosis, diagnosis_of
 from reprise.cluster.doctor.context import Context
 from reprise.cluster.doctor.doctor import Look, judge, probe_script, report_of
 from reprise.cluster.doctor.facts import Facts, parse_facts
@@ -45,7 +46,7 @@ def ask_doctor(
     selection: Selection,
     python: str,
     report: Report,
-) -> dict[str, Any] | None:
+) -> Diagnosis | None:
     """The doctor's answer, absorbed into `report`; None where there is no host to look at.
 
     `python` is the interpreter of the nodes. Rules that are forced are forced for the start of
@@ -63,7 +64,7 @@ def ask_doctor(
     else:
         return None
     report.absorb(found)
-    return found.to_json()
+    return diagnosis_of(found)
 
 
 def _by_ssh(project: Project, options: TrainOptions, selection: Selection) -> Report:

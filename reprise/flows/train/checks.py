@@ -25,7 +25,7 @@ from reprise.lock.rows import Site
 from reprise.machines.registry import machine_of_lock
 from reprise.models.checkpoints.report import check_folder
 from reprise.recipe.plan.plan import setup_of
-from reprise.runs.ray.contact import LIVE, contact_of
+from reprise.runs.ray.contact import contact_of
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.ray.working_dir import LIMIT, Package, check_size
 from reprise.runs.state.folder import RunFolder, readable_runs
@@ -252,13 +252,13 @@ def _begins_from(report: Report, task: Task) -> None:
 
 def _twice(report: Report, project: Project, task: Task, where: Where) -> None:
     rule = "train-twice"
-    for run, facts in islice(readable_runs(project.runs, task.name), 20):
-        same = facts.get("place") == where.kind and where.name in (
-            facts.get("hostfile"),
-            facts.get("address"),
+    for run, state in islice(readable_runs(project.runs, task.name), 20):
+        same = state.place == where.kind and where.name in (
+            state.hostfile,
+            state.address,
             "this machine",
         )
-        if same and facts.get("state") in LIVE and _runs(run):
+        if same and state.live and _runs(run):
             report.failed(
                 rule,
                 run.name,
@@ -272,10 +272,10 @@ def _twice(report: Report, project: Project, task: Task, where: Where) -> None:
 def _runs(run: RunFolder) -> bool:
     """Whether the job of the run's last attempt has not ended, as far as can be asked."""
     attempts = run.attempts()
-    if not attempts or attempts[-1]["ended"] is not None:
+    if not attempts or attempts[-1].ended is not None:
         return False
     try:
-        state = contact_of(run).jobs.find(attempts[-1]["job"])
+        state = contact_of(run).jobs.find(attempts[-1].job)
     except (CannotTell, OperatorError):
         return False
     return state is not None and state not in ENDED

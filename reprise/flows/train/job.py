@@ -103,14 +103,15 @@ class Task:
         return setup_of(self.loaded).integer("trainer.save_freq", -1)
 
     @property
-    def saving(self) -> dict[str, Any]:
-        """How checkpoints are written, as run.json says it: how often, how many stay, beside."""
-        setup = setup_of(self.loaded)
-        return {
-            "save_freq": self.save_freq,
-            "keeps": setup.get("trainer.max_actor_ckpt_to_keep"),
-            "async_save": bool(setup.get("actor_rollout_ref.actor.checkpoint.async_save")),
-        }
+    def keeps(self) -> int | None:
+        """Checkpoints that verl keeps; None: all of them."""
+        value = setup_of(self.loaded).get("trainer.max_actor_ckpt_to_keep")
+        return value if type(value) is int else None
+
+    @property
+    def async_save(self) -> bool:
+        """Whether checkpoints are saved while the training goes on."""
+        return bool(setup_of(self.loaded).get("actor_rollout_ref.actor.checkpoint.async_save"))
 
     def checkpoint_dir(self, run: str, storage: str) -> str:
         """trainer.default_local_dir of run `run`, whose folder is `storage`."""

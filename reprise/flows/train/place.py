@@ -26,6 +26,7 @@ from reprise.runs.ray.jobs import Jobs, open_jobs, read_token
 from reprise.runs.ray.local_ray import new_temp_dir, remove_leftovers, start_local_ray
 from reprise.runs.ray.nodes import list_nodes
 from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.state import PlaceKind, PrivateRay
 
 __all__ = [
     "Attached",
@@ -58,7 +59,7 @@ class Need:
 class Place(Protocol):
     """A Ray for one run."""
 
-    kind: str
+    kind: PlaceKind
     stall_seconds: float
     lost_seconds: float
 
@@ -81,7 +82,7 @@ class Private:
 
     python: Path
     say: Callable[[str], None]
-    kind: str = "private"
+    kind: PlaceKind = PlaceKind.PRIVATE
     stall_seconds: float = 180.0
     lost_seconds: float = 90.0
 
@@ -90,34 +91,30 @@ class Private:
         self.release(folder)
         temp_dir = new_temp_dir()
         # Known before anything runs, so that a kill at any moment leaves a trace.
-        folder.update(ray={"temp_dir": str(temp_dir), "host": socket.gethostname()})
+        own = PrivateRay(temp_dir=str(temp_dir), host=socket.gethostname())
+        with folder.edit() as state:
+            state.ray = own
         log = folder.path / "logs" / "ray.log"
         slots = need.gpus * need.nodes
         with alone_on_this_machine(self.say) as handle:
             ray = start_local_ray(self.python, folder.name, slots, temp_dir, log, [handle])
-        folder.update(
-            address=ray.address,
-            token_file=str(ray.token_file),
-            ray={
-                "temp_dir": str(temp_dir),
-                "host": socket.gethostname(),
-                "pid": ray.pid,
-                "created": ray.created,
-            },
-        )
+        with folder.edit() as state:
+            state.address, state.token_file = ray.address, str(ray.token_file)
+            state.ray = own.model_copy(update={"pid": ray.pid, "created": ray.created})
         folder.event("ray ready")
         return open_jobs(folder)
 
     def release(self, folder: RunFolder) -> None:
         """Stop this run's own processes, by its mark. Raises OperatorError when some stay."""
-        known = folder.read().get("ray")
-        if not known:
+        known = folder.read().ray
+        if known is None:
             return
-        left = remove_leftovers(folder.name, Path(known["temp_dir"]))
+        left = remove_leftovers(folder.name, Path(known.temp_dir))
         folder.event("ray stopped", left=left)
         if left:
             raise OperatorError("train-leftovers.processes-run-could", folder.name, left=left)
-        folder.update(address=None, token_file=None, ray=None)
+        with folder.edit() as state:
+            state.address = state.token_file = state.ray = None
 
 
 @dataclass(slots=True)
@@ -128,13 +125,14 @@ class Attached:
     token_file: str | None
     say: Callable[[str], None]
     wait_seconds: float = NODE_SECONDS
-    kind: str = "attached"
+    kind: PlaceKind = PlaceKind.ATTACHED
     stall_seconds: float = 3600.0
     lost_seconds: float = HEAD_SECONDS
 
     def ready(self, folder: RunFolder, need: Need) -> Jobs:
         """Wait until enough nodes are alive. Raises CannotTell when they do not come."""
-        folder.update(address=self.address, token_file=self.token_file)
+        with folder.edit() as state:
+            state.address, state.token_file = self.address, self.token_file
         wait_for_nodes(self.address, self.token_file, need, self.wait_seconds, self.say)
         return open_jobs(folder)
 
@@ -155,7 +153,7 @@ class HostfileCluster:
     say: Callable[[str], None]
     ignore: tuple[str, ...] = ()
     wait_seconds: float = NODE_SECONDS
-    kind: str = "hostfile"
+    kind: PlaceKind = PlaceKind.HOSTFILE
     stall_seconds: float = 3600.0
     lost_seconds: float = HEAD_SECONDS
     reports: list[Report] = field(default_factory=list)
@@ -192,7 +190,8 @@ class HostfileCluster:
             time.sleep(_ASK_SECONDS)
 
     def _note(self, folder: RunFolder, record: Record, report: Report) -> None:
-        folder.update(address=record.address, token_file=str(record.token_file))
+        with folder.edit() as state:
+            state.address, state.token_file = record.address, str(record.token_file)
         folder.event("cluster", id=record.id, hosts=[node.name for node in record.nodes])
         for error in report.errors():
             self.say(f"{error.where}: {error.message}; the other hosts are enough")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
@@ -14,6 +13,7 @@ from reprise.runs.ray.contact import contact_of, private_elsewhere
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import QUIET_SECONDS, pulse_age, supervised
+from reprise.runs.state.state import Launcher, Outcome, PlaceKind, RunState, RunStatus
 from reprise.runs.supervise.resume import steps_recorded
 from reprise.runs.supervise.supervise import GONE_RULE
 
@@ -26,7 +26,8 @@ EARLY = frozenset({GONE_RULE})
 
 def unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -> None:
     """A later attempt with another recipe, lock or data set would continue another run's curve."""
-    storage = str(folder.read()["storage"])
+    state = folder.read()
+    storage = str(state.storage)
     pairs = (
         ("config.yaml", task.config(folder.name, storage), "the recipe, as composed now,"),
         ("versions.lock", project.lock.read_text(encoding="utf-8"), "the project's lock"),
@@ -45,7 +46,7 @@ def unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -
         report.failed(
             "train-changed.what-run-started", f"{path}:{first}" if first else str(path), what=what
         )
-    _same_rows(report, folder.read().get("rows"), task)
+    _same_rows(report, state.rows, task)
     report.settle(RULE)
 
 
@@ -65,58 +66,51 @@ def _same_rows(report: Report, then: int | None, task: Task) -> None:
     )
 
 
-def may_resume(folder: RunFolder, facts: Mapping[str, Any]) -> None:
+def may_resume(folder: RunFolder, state: RunState) -> None:
     """Raises OperatorError for a run that is finished, another command's, or supervised now."""
-    if facts.get("state") == "finished":
+    if state.status is RunStatus.FINISHED:
         raise OperatorError(
             "train-resume.run-finished-nothing",
             folder.name,
-            model_of=_model_of(folder, facts),
+            model=state.model,
             folder_path=shlex.quote(str(folder.path)),
         )
-    if "place" not in facts:
-        raise OperatorError(
-            "train-resume.run-started-reprise", folder.name, model_of=_model_of(folder, facts)
-        )
-    if (host := private_elsewhere(facts)) is not None:
+    if state.command is not Launcher.TRAIN or state.place is None:
+        raise OperatorError("train-resume.run-started-reprise", folder.name, model=state.model)
+    if (host := private_elsewhere(state)) is not None:
         raise OperatorError(
             "train-resume.ray-private", folder.name, hostname=host, folder_name=folder.name
         )
-    if not supervised(folder, facts, exact=True):
-        _was_written(folder, facts)
+    if not supervised(folder, state, exact=True):
+        _was_written(folder, state)
         return
-    watcher = facts.get("watcher") or {}
+    watcher = state.watcher
+    assert watcher is not None
     age = pulse_age(folder, exact=True)
     seen = "" if age is None else f", seen {age:.0f} s ago"
     raise OperatorError(
         "train-resume.process-supervises-already",
         folder.name,
-        get=watcher.get("pid"),
-        get2=watcher.get("host"),
+        pid=watcher.pid,
+        hostname=watcher.host,
         seen=seen,
         folder_name=folder.name,
         quiet_seconds=QUIET_SECONDS,
     )
 
 
-def _model_of(folder: RunFolder, facts: Mapping[str, Any]) -> str:
-    return facts.get("model") or folder.path.parent.name
+def _was_written(folder: RunFolder, state: RunState) -> None:
+    if not state.storage or not state.checkpoints:
+        raise OperatorError("train-resume.command-made-cut", folder.name, model=state.model)
 
 
-def _was_written(folder: RunFolder, facts: Mapping[str, Any]) -> None:
-    if not facts.get("storage") or not facts.get("checkpoints"):
-        raise OperatorError(
-            "train-resume.command-made-cut", folder.name, model_of=_model_of(folder, facts)
-        )
-
-
-def place_of(folder: RunFolder, facts: Mapping[str, Any], given: str | None) -> str | None:
+def place_of(folder: RunFolder, state: RunState, given: str | None) -> str | None:
     """The address where an attached run goes on: its own, or the one `given` instead.
 
     Raises OperatorError for a run that has no address of others.
     """
-    if facts.get("place") == "attached":
-        return given or facts.get("address")
+    if state.place is PlaceKind.ATTACHED:
+        return given or state.address
     if given is not None:
         raise OperatorError("train-resume.started-ray-others", "--address", folder_name=folder.name)
     return None
@@ -128,32 +122,33 @@ def without_its_ray(folder: RunFolder, address: str | None, force: Sequence[str]
     With the rule GONE_RULE forced, a Ray that does not answer took the job with it. Raises
     OperatorError when the job may still run elsewhere than at `address`.
     """
-    left = [item for item in folder.attempts() if item["ended"] is None]
-    if not left:
+    state = folder.read()
+    left = state.open_attempt()
+    if left is None:
         return
-    moved = address is not None and address != folder.read().get("address")
+    moved = address is not None and address != state.address
     if not moved and GONE_RULE not in force:
         return
-    job = str(left[-1]["job"])
+    job = left.job
     try:
-        state = contact_of(folder).jobs.find(job)
+        said = contact_of(folder).jobs.find(job)
     except CannotTell as error:
         if GONE_RULE in force:
             message = f"its Ray is gone for good (--force {GONE_RULE}): {error.message}"
             reached = max(steps_recorded(folder), default=None)
-            folder.end_attempt(int(left[-1]["number"]), "lost", reached, message)
-            folder.event("ended", attempt=left[-1]["number"], outcome="lost", forced=GONE_RULE)
+            folder.end_attempt(left.number, Outcome.LOST, reached, message)
+            folder.event("ended", attempt=left.number, outcome=Outcome.LOST, forced=GONE_RULE)
             return
         raise OperatorError(
             GONE_RULE,
-            str(folder.read().get("address")),
+            str(state.address),
             f"the last attempt ran there, and its Ray does not answer: {job} may still be running",
             f"when that Ray is gone for good, and the job with it: --force {GONE_RULE}",
         ) from None
-    if moved and state is not None and state not in ENDED:
+    if moved and said is not None and said not in ENDED:
         raise OperatorError(
             GONE_RULE,
-            str(folder.read().get("address")),
-            f"{job} is {state} there",
+            str(state.address),
+            f"{job} is {said} there",
             f"attach to it: leave --address out; or end it: reprise stop {folder.name}",
         )

@@ -17,9 +17,10 @@ from reprise.flows.train.job import SECRETS, Task, TrainOptions
 from reprise.flows.train.place import Place
 from reprise.runs.ray.contact import contact_of
 from reprise.runs.ray.jobs import Jobs
-from reprise.runs.state.attempt import Attempt
+from reprise.runs.state.attempt import AttemptEnd
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import supervising
+from reprise.runs.state.state import PlaceKind, RunStatus
 from reprise.runs.supervise.resume import Resume
 from reprise.runs.supervise.retry import Policy
 from reprise.runs.supervise.supervise import GONE_RULE, OUT_OF_SIGHT, Supervised, supervise
@@ -45,7 +46,7 @@ class Session:
     @property
     def alone(self) -> bool:
         """A private Ray that does not answer is gone, and its job with it."""
-        return self.place.kind == "private"
+        return self.place.kind is PlaceKind.PRIVATE
 
     def say(self, text: str) -> None:
         """One line on standard error."""
@@ -71,7 +72,7 @@ class Session:
                 {"run": self.folder.name, "attempt": str(number)},
             )
 
-    def watch(self, jobs: Jobs, number: int) -> Attempt:
+    def watch(self, jobs: Jobs, number: int) -> AttemptEnd:
         """Show the attempt's steps until its job ends."""
         if self.options.detach:
             # The same as Ctrl-C right after the submission.
@@ -96,8 +97,8 @@ def write_job(
     folder: RunFolder, task: Task, number: int, resume: Resume, secrets: str | None
 ) -> dict[str, Any]:
     """The command and the runtime environment of an attempt, written before they are used."""
-    facts = folder.read()
-    storage, visible = str(facts["storage"]), bool(facts["visible"])
+    state = folder.read()
+    storage, visible = str(state.storage), state.visible
     entrypoint = task.entrypoint(resume, storage, number)
     runtime_env = task.runtime_env(folder.name, storage, number, visible, secrets)
     suffix = "" if number == 1 else f"-{number}"
@@ -126,7 +127,7 @@ def secret_file(folder: RunFolder, write: bool = True) -> str | None:
     None when the operator's environment has none of them, or the job could not read the file.
     """
     values = {name: os.environ[name] for name in SECRETS if os.environ.get(name)}
-    if not values or not folder.read().get("visible", True):
+    if not values or not folder.read().visible:
         return None
     place = folder.path.parent.parent / ".secrets"
     path = place / f"{folder.name}.json"
@@ -147,14 +148,16 @@ def _supervised(session: Session) -> Report:
     try:
         ended = supervise(folder, session, Policy(attempts=options.attempts))
     except KeyboardInterrupt:
-        if any(item["ended"] is None for item in folder.attempts()):
+        if folder.read().open_attempt() is not None:
             return _detached(folder)
-        _give_up(session, "interrupted")
+        _give_up(session, RunStatus.INTERRUPTED)
         session.say(f"nothing is running; to go on: reprise train --resume {folder.name}")
         raise
     except OperatorError:
-        if all(item["ended"] is not None for item in folder.attempts()):
-            _give_up(session, "stopped" if folder.read().get("stop") else "failed")
+        state = folder.read()
+        if state.open_attempt() is None:
+            stopped = state.stop is not None
+            _give_up(session, RunStatus.STOPPED if stopped else RunStatus.FAILED)
         raise
     if ended.why == OUT_OF_SIGHT:
         return _out_of_sight(folder, ended)
@@ -167,7 +170,7 @@ def _out_of_sight(folder: RunFolder, ended: Supervised) -> Report:
     report = Report(COMMAND, data={"run": str(folder.path), "id": folder.name})
     report.unknown(
         GONE_RULE,
-        str(folder.read().get("address")),
+        str(folder.read().address),
         f"{ended.cause}; {ended.why}, the last step seen is {ended.attempt.steps}",
         f"when the head answers again: reprise train --resume {folder.name}; when it is gone for "
         f"good, and the job with it: add --force {GONE_RULE}",
@@ -175,10 +178,10 @@ def _out_of_sight(folder: RunFolder, ended: Supervised) -> Report:
     return report
 
 
-def _give_up(session: Session, state: str) -> None:
+def _give_up(session: Session, status: RunStatus) -> None:
     """Nothing of the run is running: say so in its folder, stop what was started for it."""
     _forget_secrets(session.folder)
-    session.folder.update(state=state)
+    session.folder.set_status(status)
     session.place.release(session.folder)
 
 
@@ -195,17 +198,17 @@ def _detached(folder: RunFolder) -> Report:
 
 
 def _report(folder: RunFolder, ended: Supervised) -> Report:
-    facts = folder.read()
+    state = folder.read()
     report = Report(
         COMMAND,
         data={
             "run": str(folder.path),
             "id": folder.name,
-            "state": facts["state"],
-            "attempts": facts["attempts"],
+            "state": state.status,
+            "attempts": [attempt.to_json() for attempt in state.attempts],
         },
     )
-    total, number = facts["steps"], ended.attempt.number
+    total, number = state.steps, ended.attempt.number
     if ended.finished:
         report.passed("train-finished")
         report.note(
@@ -214,11 +217,11 @@ def _report(folder: RunFolder, ended: Supervised) -> Report:
             total=total,
             number=number,
             value="s" if number > 1 else "",
-            facts=facts["model"],
+            model=state.model,
             folder_path=folder.path,
         )
         return report
-    reached = (facts["attempts"][number - 1]["reached"] if number else None) or 0
+    reached = (state.attempt(number).reached if number else None) or 0
     outcome = ended.attempt.outcome.value
     cause = f": {ended.cause}" if ended.cause else ""
     report.failed(

@@ -6,9 +6,10 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from reprise.cluster.diagnosis import Diagnosis
 from reprise.cluster.site import load_site
+from reprise.core.documents import write_document
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import dump_json, write_text
 from reprise.core.findings import Report, Severity
@@ -30,6 +31,7 @@ from reprise.flows.train.session import Session, check_secrets, run_session, sec
 from reprise.machines.registry import machine_named
 from reprise.recipe.card import card_of
 from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.state import Launcher, PlaceKind, RunStatus
 from reprise.runs.supervise.resume import Resume, begins_after
 from reprise.runs.watch.display import RunDisplay
 
@@ -71,7 +73,7 @@ def train(project: Project, options: TrainOptions) -> Report:
     report.data |= {"run": str(folder.path), "id": folder.name}
     if options.dry_run:
         write_job(folder, task, 1, Resume(None, None, 0), secret_file(folder, write=False))
-        folder.update(state="dry-run")
+        folder.set_status(RunStatus.DRY_RUN)
         return report
     return _with_warnings(report, run_session(Session(folder, task, place, options, console)))
 
@@ -82,20 +84,20 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
     What it was started with (recipe, overrides, place) is taken from its folder. Raises
     OperatorError when it is finished, or another command supervises it.
     """
-    facts = folder.read()
-    may_resume(folder, facts)
+    state = folder.read()
+    may_resume(folder, state)
     console = RunDisplay(options.quiet)
     options = replace(
         options,
-        model=str(facts["model"]),
-        hostfile=Path(facts["hostfile"]) if facts.get("hostfile") else None,
-        address=place_of(folder, facts, options.address),
-        machine=facts.get("profile"),
-        storage=None if facts.get("visible", True) else str(facts["storage"]),
-        seed=facts.get("seed"),
-        algo=str(facts.get("algo") or ""),
-        overrides=tuple(facts.get("given") or ()),
-        token_file=facts.get("token_file") if facts.get("place") == "attached" else None,
+        model=state.model,
+        hostfile=Path(state.hostfile) if state.hostfile else None,
+        address=place_of(folder, state, options.address),
+        machine=state.profile,
+        storage=None if state.visible else state.storage,
+        seed=state.seed,
+        algo=state.algo,
+        overrides=tuple(state.given),
+        token_file=state.token_file if state.place is PlaceKind.ATTACHED else None,
     )
     selection, report = _selection(project, options)
     if selection is None:
@@ -106,22 +108,24 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
     task = prepare_task(project, options, selection.site, selection.machine, python)
     report = Report(COMMAND)
     without_its_ray(folder, options.address, options.force)
-    if all(item["ended"] is not None for item in folder.attempts()):
+    if folder.read().open_attempt() is None:
         # Another attempt will be submitted: it is looked at like a first one.
         report = preflight(project, task, where, task.package())
         unchanged(report, project, folder, task)
         ask_doctor(project, options, place, selection, python, report)
         known = {item.rule for item in report.checks}
-        before = [rule for rule in facts.get("forced") or [] if rule in known]
+        before = [rule for rule in state.forced if rule in known]
         report = forgiven(report, [*before, *(set(options.force) - EARLY)])
         if list(report.errors()):
             return report
-        folder.update(
-            forced=sorted({*facts.get("forced", []), *options.force}),
+        with folder.edit() as state:
+            state.forced = sorted({*state.forced, *options.force})
             # What was changed by force is what counts from here on.
-            **{"world_size": task.world, "steps": task.steps, **task.saving},
-        )
-    folder.update(stop=None)
+            state.world_size, state.steps = task.world, task.steps
+            state.save_freq, state.keeps = task.save_freq, task.keeps
+            state.async_save = task.async_save
+    with folder.edit() as state:
+        state.stop = None
     folder.event("resume")
     return _with_warnings(report, run_session(Session(folder, task, place, options, console)))
 
@@ -183,7 +187,7 @@ def _python(project: Project, place: Place, selection: Selection) -> str:
     if isinstance(place, Private):
         return str(project.rehearsal_python)
     site = selection.site
-    if place.kind == "hostfile":
+    if place.kind is PlaceKind.HOSTFILE:
         return site.container.python if site.container.image else site.paths.python
     # In somebody else's Ray, the interpreter that Ray itself runs in is first on the PATH.
     return os.environ.get("REPRISE_PYTHON") or "python3"
@@ -193,6 +197,7 @@ def _new_folder(
     project: Project, options: TrainOptions, task: Task, place: Place, profile: str
 ) -> RunFolder:
     facts = {
+        "command": Launcher.TRAIN,
         "steps": task.steps,
         "seed": options.seed or (1 if options.model == "rehearsal" else None),
         "algo": options.algo,
@@ -201,15 +206,12 @@ def _new_folder(
         "forced": list(options.force),
         "world_size": task.world,
         "rows": task.loaded.known.rows,
-        "address": None,
-        "token_file": None,
-        "hostfile": None,
         "profile": profile,
-        "watcher": None,
-        "attempts": [],
         "visible": options.storage is None,
         "verl": task.loaded.tree.label(),
-        **task.saving,
+        "save_freq": task.save_freq,
+        "keeps": task.keeps,
+        "async_save": task.async_save,
         **place_facts(place),
         **task.key,
     }
@@ -218,11 +220,10 @@ def _new_folder(
     if options.storage is not None:
         storage = f"{options.storage.rstrip('/')}/{options.model}/{folder.name}"
     checkpoints = task.checkpoint_dir(folder.name, storage)
-    folder.update(
-        storage=storage,
-        checkpoints=checkpoints,
-        begins_after=begins_after(task.values.get("trainer") or {}, Path(checkpoints)),
-    )
+    with folder.edit() as state:
+        state.storage = storage
+        state.checkpoints = checkpoints
+        state.begins_after = begins_after(task.values.get("trainer") or {}, Path(checkpoints))
     return folder
 
 
@@ -231,14 +232,14 @@ def _write_folder(
     project: Project,
     task: Task,
     report: Report,
-    doctor: dict[str, Any] | None,
+    doctor: Diagnosis | None,
 ) -> None:
     """Everything that is known before the job is submitted."""
-    facts = folder.read()
-    write_text(folder.path / "config.yaml", task.config(folder.name, str(facts["storage"])))
+    state = folder.read()
+    write_text(folder.path / "config.yaml", task.config(folder.name, str(state.storage)))
     shutil.copyfile(project.lock, folder.path / "versions.lock")
     dump_json(folder.path / "checks.json", report.to_json())
     if doctor is not None:
-        dump_json(folder.path / "doctor.json", doctor)
-    if facts.get("hosts"):
-        dump_json(folder.path / "hosts.json", facts["hosts"])
+        write_document(folder.path / "doctor.json", doctor)
+    if state.hosts:
+        dump_json(folder.path / "hosts.json", state.hosts)

@@ -179,11 +179,10 @@ def open_jobs(folder: RunFolder) -> Jobs:
     Raises CannotTell when the run knows none or it does not answer, OperatorError when it asks
     for another token.
     """
-    facts = folder.read()
-    address, token_file = facts.get("address"), facts.get("token_file")
-    if not address:
-        raise CannotTell('run-address.nothing-run-running', folder.name, get=facts.get('state'), folder_name=folder.name)
-    return Jobs(str(address), read_token(token_file))
+    state = folder.read()
+    if not state.address:
+        raise CannotTell('run-address.nothing-run-running', folder.name, status=state.status, folder_name=folder.name)
+    return Jobs(state.address, read_token(state.token_file))
 
 
 def read_token(token_file: str | Path | None) -> str | None:

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from reprise.metrics import parse_json_line
 from reprise.runs.watch.progress import StepLine
+from reprise.runs.state.state import Outcome
 
-__all__ = ["STALL_SECONDS", "Attempt", "Job", "Outcome", "read_steps"]
+__all__ = ["STALL_SECONDS", "AttemptEnd", "Job", "Outcome", "read_steps"]
 
 STALL_SECONDS = 180.0
 """A job that shows nothing new for this long is ended as failed."""
-
-
-class Outcome(StrEnum):
-    """How an attempt ended."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    STALLED = "stalled"
-    INTERRUPTED = "interrupted"
-    LOST = "lost"
-    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +26,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptEnd:
     """How an attempt ended, and after how many steps."""
 
     number: int

@@ -13,33 +13,17 @@ from typing import Any
 
 import orjson
 
+from reprise.core.documents import Part, write_document
 from reprise.core.errors import OperatorError
-from reprise.core.files import dump_json, hold_lock
+from reprise.core.files import hold_lock
 from reprise.runs.state.listing import list_folder
+from reprise.runs.state.state import Attempt, Outcome, RunState, RunStatus, job_name, read_state
 
 __all__ = ["FINISHED", "RunFolder", "find_run", "newest_finished", "readable_runs", "recent_runs"]
 
-# What is read of run.json everywhere; each may be missing, or null.
-_KINDS: Mapping[str, type] = {
-    "address": str,
-    "attempts": list,
-    "checkpoints": str,
-    "model": str,
-    "process": dict,
-    "ray": dict,
-    "state": str,
-    "steps": int,
-    "storage": str,
-    "watcher": dict,
-}
 _TURN_SECONDS = 10.0
-_KEYS = {
-    "attempts": {"number", "job", "ended"},
-    "process": {"pid", "created"},
-    "watcher": {"pid", "created"},
-}
 
-FINISHED = "finished"
+FINISHED = RunStatus.FINISHED
 """State of a run whose job succeeded and whose metrics were collected."""
 
 
@@ -51,17 +35,21 @@ class RunFolder:
 
     @classmethod
     def create(cls, runs: Path, model: str, facts: Mapping[str, Any]) -> RunFolder:
-        """Make a new folder below `runs`/`model` and write run.json with `facts`.
+        """Make a new folder below `runs`/`model` with a run.json of `facts` (RunState's fields).
 
-        Raises OSError when the storage is full or read-only.
+        Raises OSError when the storage is full or read-only, TypeError for a field that is unknown.
         """
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        identity = secrets.token_hex(3)
-        path = runs / model / f"{stamp}-{identity}"
+        name = f"{stamp}-{secrets.token_hex(3)}"
+        own = {"id": name, "model": model, "state": RunStatus.CREATED, "created": time.time()}
+        state = RunState.model_validate_json(orjson.dumps(own | dict(facts), default=_plain))
+        if state.model_extra:
+            raise TypeError(f"RunState has no {', '.join(state.model_extra)}")
+        path = runs / model / name
         (path / "metrics").mkdir(parents=True)
         (path / "logs").mkdir()
         folder = cls(path)
-        folder.update(id=path.name, model=model, state="created", created=time.time(), **facts)
+        write_document(folder.state_file, state)
         return folder
 
     @property
@@ -82,72 +70,63 @@ class RunFolder:
         """Where the job log of attempt number `attempt` (from 1) is kept."""
         return self.path / "logs" / f"attempt-{attempt}.log"
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> RunState:
         """The contents of run.json; raises OperatorError when it is not readable."""
-        try:
-            value = orjson.loads(self.state_file.read_bytes())
-        except (OSError, orjson.JSONDecodeError) as error:
-            raise OperatorError('run-folder.expected-state-run', str(self.state_file), error=error) from None
-        fault = _fault(value)
-        if fault is not None:
-            raise OperatorError(
-                "run-folder",
-                str(self.state_file),
-                fault,
-                "name a folder below runs/<model>/ that a run of this project has written",
-            )
-        return dict(value)
+        return read_state(self.state_file)
 
-    def update(self, **facts: Any) -> None:
-        """Change the given keys of run.json and keep the others.
+    @contextlib.contextmanager
+    def edit(self) -> Iterator[RunState]:
+        """Give the state, and write what the block makes of it: the only way to change a run.
 
-        Two commands that change it at once (one supervises, one stops) take turns.
-        Raises OperatorError for a run of another user, OSError when the storage is full.
+        The run's lock is held from the reading to the writing, so that two commands that change
+        it at once (one supervises, one stops) take turns. When the block raises, nothing is
+        written. Blocks are short and never nested: nothing is waited for inside.
+
+        Raises OperatorError for a damaged state and for a run of another user, OSError when the
+        storage is full.
         """
+        with contextlib.ExitStack() as stack:
+            with self._own_errors():
+                stack.enter_context(_turn(self.path / ".lock"))
+            state = self.read()
+            before = state.to_json()
+            yield state
+            if state.to_json() != before:
+                with self._own_errors():
+                    write_document(self.state_file, state)
+
+    @contextlib.contextmanager
+    def _own_errors(self) -> Iterator[None]:
         try:
-            with _turn(self.path / ".lock"):
-                current = self.read() if self.state_file.exists() else {}
-                dump_json(self.state_file, current | facts)
+            yield
         except PermissionError:
             raise OperatorError('run-folder.s-state-cannot', str(self.path), owner=_owner(self.path)) from None
 
-    def attempts(self) -> list[dict[str, Any]]:
-        """The attempts so far, in their order: number, job, started, ended, outcome, resumed_from,
-        reached, message. Times are seconds since the epoch; `ended` is null while one runs.
-        """
-        return list(self.read().get("attempts") or [])
+    def set_status(self, status: RunStatus, reached: int | None = None) -> None:
+        """Record what has become of the run and, where given, the last step that it reached."""
+        with self.edit() as state:
+            state.status = status
+            if reached is not None:
+                state.reached = reached
+
+    def attempts(self) -> list[Attempt]:
+        """The attempts so far, in their order."""
+        return self.read().attempts
 
     def job(self, number: int) -> str:
         """The submission id of attempt `number` in Ray."""
-        return f"{self.name}-{number}"
+        return job_name(self.name, number)
 
-    def begin_attempt(self, resumed_from: int | None) -> dict[str, Any]:
+    def begin_attempt(self, resumed_from: int | None) -> Attempt:
         """Record a new attempt before its job is submitted; its number is the next free one."""
-        attempts = self.attempts()
-        number = len(attempts) + 1
-        attempt = {
-            "number": number,
-            "job": self.job(number),
-            "started": time.time(),
-            "ended": None,
-            "outcome": None,
-            "resumed_from": resumed_from,
-            "reached": None,
-            "message": "",
-        }
-        self.update(attempts=[*attempts, attempt])
+        with self.edit() as state:
+            attempt = state.begin(self.name, resumed_from)
         return attempt
 
-    def end_attempt(self, number: int, outcome: str, reached: int | None, message: str) -> None:
+    def end_attempt(self, number: int, outcome: Outcome, reached: int | None, message: str) -> None:
         """Record how attempt `number` ended and the last step whose metrics it wrote."""
-        attempts = self.attempts()
-        attempts[number - 1] |= {
-            "ended": time.time(),
-            "outcome": outcome,
-            "reached": reached,
-            "message": message,
-        }
-        self.update(attempts=attempts)
+        with self.edit() as state:
+            state.end(number, outcome, reached, message)
 
     def event(self, kind: str, **facts: Any) -> None:
         """Append one line to events.jsonl: seconds since the epoch, what happened, details."""
@@ -194,19 +173,11 @@ def _owner(path: Path) -> str:
         return f"user {path.stat().st_uid}"
 
 
-def _fault(value: Any) -> str | None:
-    """What keeps `value` from being a run's state; None when nothing does."""
-    if not isinstance(value, dict):
-        return "expected one JSON object"
-    for name, kind in _KINDS.items():
-        if not isinstance(value.get(name), kind | None):
-            return f"{name} is {value[name]!r}, which no run of this project writes"
-    for name, keys in _KEYS.items():
-        items = value.get(name) or []
-        for item in items if isinstance(items, list) else [items]:
-            if not isinstance(item, dict) or not keys <= item.keys():
-                return f"{name} lacks {', '.join(sorted(keys))}"
-    return None
+def _plain(value: object) -> object:
+    """A part of a state as JSON values."""
+    if isinstance(value, Part):
+        return value.to_json()
+    raise TypeError(f"{type(value).__name__} is not a value of run.json")
 
 
 def recent_runs(runs: Path, model: str) -> list[RunFolder]:
@@ -217,10 +188,10 @@ def recent_runs(runs: Path, model: str) -> list[RunFolder]:
 def newest_finished(runs: Path, model: str) -> RunFolder | None:
     """The newest run of `model` whose state is finished, or None."""
     found = readable_runs(runs, model)
-    return next((run for run, facts in found if facts.get("state") == FINISHED), None)
+    return next((run for run, state in found if state.status is FINISHED), None)
 
 
-def readable_runs(runs: Path, model: str) -> Iterator[tuple[RunFolder, dict[str, Any]]]:
+def readable_runs(runs: Path, model: str) -> Iterator[tuple[RunFolder, RunState]]:
     """The runs of `model` with their run.json, newest first.
 
     One that is damaged, or not ours to read, is passed over: it must not keep others from theirs.

@@ -12,15 +12,15 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import psutil
 
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.processes import alive
+from reprise.runs.state.state import Process, RunState
 
-__all__ = ["QUIET_SECONDS", "here", "pulse_age", "supervised", "supervising", "watcher_of"]
+__all__ = ["QUIET_SECONDS", "here", "pulse_age", "supervised", "supervising"]
 
 QUIET_SECONDS = 180.0
 """A supervisor on another machine without a pulse for this long is gone."""
@@ -29,28 +29,23 @@ _BEAT_SECONDS = 20.0
 _PULSE = ".pulse"
 
 
-def here() -> dict[str, Any]:
+def here() -> Process:
     """This process, as run.json names who owns a run."""
     process = psutil.Process()
-    return {"pid": process.pid, "created": process.create_time(), "host": socket.gethostname()}
+    return Process(pid=process.pid, created=process.create_time(), host=socket.gethostname())
 
 
-def watcher_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Who supervises the run by its run.json, dead or alive; empty when nobody does."""
-    return dict(facts.get("watcher") or facts.get("process") or {})
-
-
-def supervised(folder: RunFolder, facts: Mapping[str, Any], exact: bool = False) -> bool:
+def supervised(folder: RunFolder, state: RunState, exact: bool = False) -> bool:
     """Whether a command supervises the run now.
 
     `exact` asks the storage for its time, which writes to it; without, this machine's clock counts.
     One on another host that never had a pulse is believed.
     """
-    watcher = watcher_of(facts)
-    if not watcher:
+    watcher = state.watcher
+    if watcher is None:
         return False
-    if watcher.get("host") in (None, socket.gethostname()):
-        return alive(int(watcher["pid"]), float(watcher["created"]))
+    if watcher.host in (None, socket.gethostname()):
+        return alive(watcher.pid, watcher.created)
     age = pulse_age(folder, exact)
     return age is None or age <= QUIET_SECONDS
 
@@ -73,7 +68,8 @@ def supervising(folder: RunFolder) -> Iterator[None]:
     """Be the run's supervisor within the block, with a pulse."""
     watcher = here()
     _beat(folder)
-    folder.update(watcher=watcher)
+    with folder.edit() as state:
+        state.watcher = watcher
     over = threading.Event()
     thread = threading.Thread(target=_beat_on, args=(folder, over), name="pulse", daemon=True)
     thread.start()
@@ -83,8 +79,9 @@ def supervising(folder: RunFolder) -> Iterator[None]:
         over.set()
         thread.join()
         # Another command may have taken the run over meanwhile.
-        if folder.read().get("watcher") == watcher:
-            folder.update(watcher=None)
+        with folder.edit() as state:
+            if state.watcher == watcher:
+                state.watcher = None
 
 
 def _beat_on(folder: RunFolder, over: threading.Event) -> None:

@@ -13,7 +13,7 @@ import orjson
 
 from reprise.core.errors import CannotTell
 from reprise.metrics import parse_console_line
-from reprise.runs.state.attempt import STALL_SECONDS, Attempt, Job, Outcome, read_steps
+from reprise.runs.state.attempt import STALL_SECONDS, AttemptEnd, Job, Outcome, read_steps
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.watch.progress import PhaseReader, ProgressWatch, StepLine
@@ -77,7 +77,7 @@ class Follower:
 
 def run_attempt(
     folder: RunFolder, number: int, jobs: Jobs, job: Job, follower: Follower
-) -> Attempt:
+) -> AttemptEnd:
     """Submit `job` as attempt `number` of `folder` and stay with it until it ends.
 
     A job that stalls is stopped, and one that Ctrl-C interrupts, which is passed on. Raises
@@ -99,17 +99,17 @@ def run_attempt(
     return attempt
 
 
-def follow(folder: RunFolder, number: int, jobs: Jobs, follower: Follower) -> Attempt:
+def follow(folder: RunFolder, number: int, jobs: Jobs, follower: Follower) -> AttemptEnd:
     """Stay with the job of attempt `number` until it has ended, stalls or cannot be asked.
 
     Nothing is stopped here, neither a stalled job nor one whose watcher is interrupted.
     """
     watch = ProgressWatch(follower.stall_seconds, time.monotonic())
     reader = PhaseReader()
-    facts = folder.read()
+    state = folder.read()
     with contextlib.ExitStack() as stack:
         steps = None
-        if not facts.get("visible", True):
+        if not state.visible:
             steps = stack.enter_context(StepsOfLog(folder.metrics_file(number)).open())
 
         def take_line(line: str) -> None:
@@ -124,7 +124,7 @@ def follow(folder: RunFolder, number: int, jobs: Jobs, follower: Follower) -> At
         tail = jobs.tail(folder.job(number), folder.log_file(number), take_line)
         rest = False
         try:
-            attempt = _until_ended(folder, number, jobs, follower, watch, facts.get("steps"))
+            attempt = _until_ended(folder, number, jobs, follower, watch, state.steps)
             rest = attempt.outcome is not Outcome.LOST
         finally:
             # Who interrupts does not wait for the rest of the log.
@@ -139,7 +139,7 @@ def _until_ended(
     follower: Follower,
     watch: ProgressWatch,
     last: int | None,
-) -> Attempt:
+) -> AttemptEnd:
     shown: int | None = None
     silent_since: float | None = None
     looked = 0.0
@@ -163,12 +163,12 @@ def _until_ended(
                 follower.on_step(step)
         reached = max(shown or 0, 0)
         if lost:
-            return Attempt(number, Outcome.LOST, reached, lost)
+            return AttemptEnd(number, Outcome.LOST, reached, lost)
         if state in ENDED:
-            return Attempt(number, _OUTCOMES[state], reached, message)
+            return AttemptEnd(number, _OUTCOMES[state], reached, message)
         if watch.stalled(now):
             text = f"no step and no new kind of log line for {watch.limit:.0f} s"
-            return Attempt(number, Outcome.STALLED, reached, text)
+            return AttemptEnd(number, Outcome.STALLED, reached, text)
         if now - looked >= follower.poll_seconds:
             looked = now
             follower.on_poll()

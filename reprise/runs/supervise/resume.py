@@ -12,10 +12,12 @@ from reprise.core.errors import OperatorError
 from reprise.metrics import read_run
 from reprise.models.checkpoints.find import newest_complete, read_tracker
 from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.state import RunState
 
 __all__ = [
     "Resume",
     "begins_after",
+    "checkpoints_of",
     "hydra_value",
     "resume_point",
     "set_aside",
@@ -58,6 +60,11 @@ def steps_recorded(folder: RunFolder) -> list[int]:
         return []
 
 
+def checkpoints_of(folder: RunFolder, state: RunState) -> Path:
+    """Where the run's checkpoints are; below its folder where run.json does not say."""
+    return Path(state.checkpoints) if state.checkpoints else folder.path / "checkpoints"
+
+
 def begins_after(settings: Mapping[str, Any], checkpoints: Path) -> int:
     """The step after which a new run begins, by its `settings` (of `trainer`); 0: from the start.
 
@@ -81,24 +88,24 @@ def _without_hole(steps: Iterable[int], last: int) -> int:
     return last
 
 
-def resume_point(folder: RunFolder, facts: Mapping[str, Any]) -> Resume:
-    """Where the next attempt of `folder` begins; `facts` is its run.json.
+def resume_point(folder: RunFolder, state: RunState) -> Resume:
+    """Where the next attempt of `folder` begins; `state` is its run.json.
 
     verl writes a step's metrics after its checkpoint (fit of trainer/ppo/v1/trainer_base.py): a
     checkpoint whose own step was not recorded would leave a hole in the curve, and is passed over.
     """
-    if not facts.get("attempts"):
+    if not state.attempts:
         return Resume(None, None, 0)
-    before = int(facts.get("begins_after") or 0)
+    before = state.begins_after
     recorded = _without_hole(steps_recorded(folder), before)
-    if not facts.get("visible", True):
-        return _unseen(facts, before, recorded)
-    checkpoints = Path(str(facts["checkpoints"]))
-    found = newest_complete(checkpoints, facts.get("world_size"), at_most=recorded)
+    if not state.visible:
+        return _unseen(folder, state, before, recorded)
+    checkpoints = checkpoints_of(folder, state)
+    found = newest_complete(checkpoints, state.world_size, at_most=recorded)
     none = not found.skipped and not (checkpoints / _ASIDE).exists()
-    if found.step is None and none and _due(facts, recorded) > before:
+    if found.step is None and none and _due(state, recorded) > before:
         # The metrics prove that a step was saved, and there is none: the folder is another one.
-        return _unseen(facts, before, recorded)
+        return _unseen(folder, state, before, recorded)
     notes = [f"{path.name} is passed over: {why}" for path, why in found.skipped]
     if found.step is None and before:
         # Where the first attempt began, as the recipe itself says.
@@ -118,23 +125,25 @@ def _from_path(path: str) -> tuple[str, ...]:
     )
 
 
-def _due(facts: Mapping[str, Any], recorded: int) -> int:
+def _due(state: RunState, recorded: int) -> int:
     """The last step up to `recorded` that was due to be saved; 0 without one."""
-    freq = int(facts.get("save_freq") or 0)
+    freq = state.save_freq or 0
     return recorded // freq * freq if freq > 0 else 0
 
 
-def _unseen(facts: Mapping[str, Any], before: int, recorded: int) -> Resume:
+def _unseen(folder: RunFolder, state: RunState, before: int, recorded: int) -> Resume:
     """Where to go on when the checkpoints are not seen from here.
 
     A step whose metrics came was saved whole before them, unless verl saves beside the training
     (async_save), and is there still, unless only the newest is kept. Then the choice is verl's.
     """
-    step = _due(facts, recorded)
+    step = _due(state, recorded)
     if step <= before and before:
         return Resume(before, None, recorded)  # Nothing was saved since: as the recipe says.
-    if step and not facts.get("async_save") and facts.get("keeps") != 1:
-        path = f"{str(facts['checkpoints']).rstrip('/')}/global_step_{step}"
+    if step and not state.async_save and state.keeps != 1:
+        # As the nodes name it: not every storage's URL is a path.
+        saved = state.checkpoints or str(checkpoints_of(folder, state))
+        path = f"{saved.rstrip('/')}/global_step_{step}"
         note = f"the checkpoints are not seen from here: {path} was saved before its metrics came"
         return Resume(step, path, recorded, (note,), _from_path(path))
     note = "the checkpoints are not seen from here: verl takes the one that its tracker names"

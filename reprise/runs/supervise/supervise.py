@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from reprise.core.errors import CannotTell, OperatorError
-from reprise.runs.state.attempt import Attempt, Outcome
-from reprise.runs.state.folder import FINISHED, RunFolder
+from reprise.runs.state.attempt import AttemptEnd, Outcome
+from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.jobs import ENDED, Jobs
-from reprise.runs.supervise.resume import Resume, resume_point, set_aside, steps_recorded
+from reprise.runs.supervise.resume import Resume, checkpoints_of, resume_point, set_aside, steps_recorded
 from reprise.runs.supervise.retry import Failure, Policy, why_not_again
+from reprise.runs.state.state import RunStatus
 
 __all__ = ["GONE_RULE", "OUT_OF_SIGHT", "Hands", "Supervised", "supervise"]
 
@@ -50,7 +50,7 @@ class Hands(Protocol):
         """Submit attempt `number`."""
         ...
 
-    def watch(self, jobs: Jobs, number: int) -> Attempt:
+    def watch(self, jobs: Jobs, number: int) -> AttemptEnd:
         """Stay with it until its job ends."""
         ...
 
@@ -67,7 +67,7 @@ class Hands(Protocol):
 class Supervised:
     """How the run ended: its last attempt, and why there is no further one."""
 
-    attempt: Attempt
+    attempt: AttemptEnd
     cause: str
     why: str
 
@@ -112,7 +112,7 @@ def supervise(
         if attempt.outcome is Outcome.SUCCEEDED:
             return _succeeded(folder, attempt)
         if attempt.outcome is Outcome.STOPPED or _stop_asked(folder):
-            folder.update(state="stopped")
+            folder.set_status(RunStatus.STOPPED)
             return Supervised(attempt, cause, _ON_REQUEST)
         failure = _failure(folder, number, cause)
         failures += 1
@@ -120,7 +120,7 @@ def supervise(
         if why is None and failures >= policy.attempts:
             why = f"{failures} attempts of this command have failed: --attempts allows no more"
         if why is not None:
-            folder.update(state="failed")
+            folder.set_status(RunStatus.FAILED)
             return Supervised(attempt, cause, why)
         before = failure
         seconds = policy.wait(failures)
@@ -134,11 +134,10 @@ def supervise(
 
 def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
     """The Jobs API and the number of an attempt whose end is not recorded, if its job is known."""
-    open_ones = [item for item in folder.attempts() if item["ended"] is None]
-    if not open_ones:
+    attempt = folder.read().open_attempt()
+    if attempt is None:
         return None, 0
-    number = int(open_ones[-1]["number"])
-    job = str(open_ones[-1]["job"])
+    number, job = attempt.number, attempt.job
     try:
         jobs = hands.attach()
         state = jobs.find(job)
@@ -147,23 +146,23 @@ def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
             fix = f"{error.fix}; where that Ray is gone for good, and the job with it: add "
             fix += f"--force {GONE_RULE}"
             raise CannotTell(error.rule, error.where, error.message, fix) from None
-        folder.end_attempt(number, Outcome.LOST.value, _reached(folder), error.message)
+        folder.end_attempt(number, Outcome.LOST, _reached(folder), error.message)
         folder.event("ended", attempt=number, outcome=Outcome.LOST.value)
         hands.say(f"attempt {number} is lost: {error.message}")
         return None, 0
     if state is None:
         message = "its job was never submitted"
-        folder.end_attempt(number, Outcome.INTERRUPTED.value, _reached(folder), message)
+        folder.end_attempt(number, Outcome.INTERRUPTED, _reached(folder), message)
         return None, 0
     word = "has ended meanwhile" if state in ENDED else f"is {state}"
     hands.say(f"attached to {job}, which {word}")
     folder.event("attached", attempt=number, state=state)
-    folder.update(state="running")
+    folder.set_status(RunStatus.RUNNING)
     return jobs, number
 
 
 def _stop_asked(folder: RunFolder) -> bool:
-    return bool(folder.read().get("stop"))
+    return folder.read().stop is not None
 
 
 def _pause(folder: RunFolder, seconds: float, sleep: Callable[[float], None]) -> None:
@@ -175,11 +174,13 @@ def _pause(folder: RunFolder, seconds: float, sleep: Callable[[float], None]) ->
 
 def _not_begun(folder: RunFolder) -> Supervised:
     """The run was stopped between two attempts, or before the first."""
-    folder.update(state="stopped")
+    folder.set_status(RunStatus.STOPPED)
     attempts = folder.attempts()
-    number = int(attempts[-1]["number"]) if attempts else 0
+    number = attempts[-1].number if attempts else 0
     folder.event("ended", attempt=number or None, outcome=Outcome.STOPPED.value)
-    return Supervised(Attempt(number, Outcome.STOPPED, _reached(folder) or 0, ""), "", _ON_REQUEST)
+    return Supervised(
+        AttemptEnd(number, Outcome.STOPPED, _reached(folder) or 0, ""), "", _ON_REQUEST
+    )
 
 
 def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
@@ -190,61 +191,64 @@ def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
     for note in resume.notes:
         hands.say(note)
     jobs = hands.ready()
-    facts = folder.read()
-    if facts.get("stop"):
+    with folder.edit() as state:
+        if state.stop is None:
+            state.begin(folder.name, resume.step)
+    if state.stop is not None:
         return None, 0
-    attempt = folder.begin_attempt(resume.step)
-    number = int(attempt["number"])
-    if number > 1 and facts.get("visible", True):
-        moved = set_aside(folder, _checkpoints(folder), resume.step, number)
+    attempt = state.attempts[-1]
+    number = attempt.number
+    if number > 1 and state.visible:
+        moved = set_aside(folder, checkpoints_of(folder, state), resume.step, number)
         for path in moved:
             hands.say(f"{path.name} was moved to {path.parent}")
     if number > 1:
         place = f"from step {resume.step}" if resume.step is not None else "from the start"
-        if resume.step is None and not facts.get("visible", True):
+        if resume.step is None and not state.visible:
             place = "where verl's tracker says"
-        first = int(facts.get("begins_after") or 0) + 1
+        first = state.begins_after + 1
         known = resume.recorded >= first
         said = f"steps {first}-{resume.recorded} are recorded" if known else "no step is recorded"
         hands.say(f"attempt {number} begins {place}; {said}")
-    folder.event("submit", attempt=number, job=attempt["job"], resumed_from=resume.step)
+    folder.event("submit", attempt=number, job=attempt.job, resumed_from=resume.step)
     try:
         hands.submit(jobs, number, resume)
     except CannotTell:
         # Whether the job runs is not known: the attempt stays open, and who resumes asks first.
-        folder.update(state="submitted")
+        folder.set_status(RunStatus.SUBMITTED)
         raise
     except OperatorError as error:
-        folder.end_attempt(number, Outcome.FAILED.value, None, error.message)
-        folder.update(state="failed")
+        with folder.edit() as state:
+            state.end(number, Outcome.FAILED, None, error.message)
+            state.status = RunStatus.FAILED
         raise
     folder.event("submitted", attempt=number)
-    folder.update(state="running")
+    folder.set_status(RunStatus.RUNNING)
     if _stop_asked(folder):
         # Asked while it was submitted, when Ray did not know the job yet.
         jobs.stop(folder.job(number))
     return jobs, number
 
 
-def _record(folder: RunFolder, attempt: Attempt, cause: str) -> None:
+def _record(folder: RunFolder, attempt: AttemptEnd, cause: str) -> None:
     reached = _reached(folder)
     message = "" if attempt.outcome is Outcome.SUCCEEDED else cause
-    folder.end_attempt(attempt.number, attempt.outcome.value, reached, message)
+    folder.end_attempt(attempt.number, attempt.outcome, reached, message)
     folder.event(
         "ended", attempt=attempt.number, outcome=attempt.outcome.value, steps=attempt.steps
     )
 
 
-def _succeeded(folder: RunFolder, attempt: Attempt) -> Supervised:
+def _succeeded(folder: RunFolder, attempt: AttemptEnd) -> Supervised:
     """Finished means: every step has its metrics, once."""
-    facts = folder.read()
-    total, first = int(facts["steps"]), int(facts.get("begins_after") or 0) + 1
+    state = folder.read()
+    total, first = state.steps or 0, state.begins_after + 1
     missing = sorted(set(range(first, total + 1)) - set(steps_recorded(folder)))
     if missing:
-        folder.update(state="failed", reached=_reached(folder))
+        folder.set_status(RunStatus.FAILED, _reached(folder))
         shown = ", ".join(map(str, missing[:10])) + (" …" if len(missing) > 10 else "")
         return Supervised(attempt, "", f"the job ended well, yet no metrics of steps {shown}")
-    folder.update(state=FINISHED, reached=total)
+    folder.set_status(RunStatus.FINISHED, total)
     return Supervised(attempt, "", "")
 
 
@@ -254,8 +258,8 @@ def _reached(folder: RunFolder) -> int | None:
 
 
 def _failure(folder: RunFolder, number: int, cause: str) -> Failure:
-    attempt = folder.attempts()[number - 1]
-    return Failure(cause, _reached(folder), attempt["resumed_from"])
+    attempt = folder.read().attempt(number)
+    return Failure(cause, _reached(folder), attempt.resumed_from)
 
 
 def _stop(jobs: Jobs, job: str) -> bool:
@@ -270,7 +274,3 @@ def _stop(jobs: Jobs, job: str) -> bool:
             pass
         time.sleep(1.0)
     return False
-
-
-def _checkpoints(folder: RunFolder) -> Path:
-    return Path(str(folder.read()["checkpoints"]))

@@ -16,14 +16,16 @@ from reprise.metrics import is_validation
 from reprise.runs.watch import watchers
 from reprise.runs.watch.alarms import Alarms, AlarmSettings
 from reprise.models.checkpoints.find import TRACKER, SavedStep, read_step, read_steps, step_folders
-from reprise.runs.ray.contact import GONE, LIVE, Contact, contact_of, last_attempt
+from reprise.runs.ray.contact import GONE, Contact, contact_of, last_attempt
 from reprise.runs.watch.feed import Feed, Record
 from reprise.runs.state.folder import RunFolder
 from reprise.models.checkpoints.layouts import folder_bytes
 from reprise.runs.ray.nodes import list_nodes
 from reprise.runs.watch.pending import Waits, pending
 from reprise.runs.state.pulse import supervised
+from reprise.runs.supervise.resume import checkpoints_of
 from reprise.runs.watch.seen import NUMBERS, Seen, age
+from reprise.runs.state.state import LIVE, Attempt, RunState
 
 __all__ = ["Monitor"]
 
@@ -73,21 +75,21 @@ class Monitor:
     def look(self, now: float | None = None) -> Seen:
         """Look once; `now` is the time in seconds since the epoch. Raises as RunFolder.read."""
         now = time.time() if now is None else now
-        facts = self.folder.read()
-        attempt = last_attempt(self.folder, facts)
+        state = self.folder.read()
+        attempt = last_attempt(self.folder, state)
         seen = self._seen
-        seen.model, seen.state = str(facts.get("model", "?")), str(facts.get("state", "?"))
-        seen.total = int(facts.get("steps") or 0)
-        seen.attempt = int(attempt.get("number") or 0)
-        seen.resumed_from = attempt.get("resumed_from")
+        seen.model, seen.state = state.model, state.status
+        seen.total = state.steps or 0
+        seen.attempt = attempt.number if attempt else 0
+        seen.resumed_from = attempt.resumed_from if attempt else None
         seen.job = None
         seen.fresh = []
         self.unanswered = None
-        self._renew_contact(facts, attempt)
+        self._renew_contact(state, attempt)
         live = seen.state in LIVE and self.contact is not None
         if live and attempt:
-            self._ask_job(seen, str(attempt["job"]))
-        for record in self._records(facts, attempt, live, now):
+            self._ask_job(seen, attempt.job)
+        for record in self._records(state, attempt, live, now):
             self._take(seen, record)
         if seen.state in LIVE and self._stepped != seen.attempt:
             # The steps after the checkpoint will be trained again.
@@ -95,7 +97,7 @@ class Monitor:
         self._times(seen, now, attempt)
         if now - self._slow_at >= _SLOW_SECONDS:
             self._slow_at = now
-            self._slow(seen, facts, live)
+            self._slow(seen, state, live)
         self.unread = [*self._unlisted, *(_unreadable(*item) for item in self._feed.unread())]
         if self._saved_at:
             seen.checkpoint = (
@@ -110,12 +112,12 @@ class Monitor:
             key = (str(alarm["rule"]), str(alarm["where"]), Severity(alarm["severity"]))
             self._told[key] = max(self._told.get(key, 0), alarm.get("attempt") or math.inf)
 
-    def _renew_contact(self, facts: Mapping[str, Any], attempt: Mapping[str, Any]) -> None:
+    def _renew_contact(self, state: RunState, attempt: Attempt | None) -> None:
         """A later attempt may have a Ray of its own; one that did not answer may do so now."""
         self._looks += 1
-        if self._looks == 1 or not attempt or facts.get("state") not in LIVE:
+        if self._looks == 1 or attempt is None or not state.live:
             return
-        if self.contact is not None and facts.get("address") in (None, self.contact.address):
+        if self.contact is not None and state.address in (None, self.contact.address):
             return
         if self.contact is None and self._looks % _RENEW_LOOKS:
             return
@@ -131,11 +133,12 @@ class Monitor:
             self.unanswered = error
 
     def _records(
-        self, facts: Mapping[str, Any], attempt: Mapping[str, Any], live: bool, now: float
+        self, state: RunState, attempt: Attempt | None, live: bool, now: float
     ) -> list[Record]:
-        number = int(attempt.get("number") or 0)
-        unseen = facts.get("visible") is False and not supervised(self.folder, facts)
-        if not unseen or not live or self.unanswered is not None or self.contact is None:
+        number = attempt.number if attempt else 0
+        unseen = not state.visible and not supervised(self.folder, state)
+        asked = live and unseen and self.unanswered is None
+        if attempt is None or self.contact is None or not asked:
             return self._feed.new(number)
         # Nobody copies the log of a job whose storage is not seen from here.
         records = self._feed.new(number - 1)
@@ -143,7 +146,7 @@ class Monitor:
             return records
         self._log_at = now
         try:
-            text = self.contact.jobs.log(str(attempt["job"]))
+            text = self.contact.jobs.log(attempt.job)
         except CannotTell as error:
             self.unanswered = error
             return records
@@ -166,13 +169,13 @@ class Monitor:
         if seconds is not None:
             self._seconds = [*self._seconds[-9:], seconds]
 
-    def _times(self, seen: Seen, now: float, attempt: Mapping[str, Any]) -> None:
+    def _times(self, seen: Seen, now: float, attempt: Attempt | None) -> None:
         # Single steps stand out when a validation or a checkpoint is due.
         seen.step_seconds = statistics.median(self._seconds[-5:]) if self._seconds else None
         seen.since_step = None
         if seen.state not in LIVE:
             return
-        started = float(attempt.get("started") or self._began)
+        started = (attempt.started if attempt else None) or self._began
         try:
             written = self.folder.metrics_file(seen.attempt).stat().st_mtime
         except OSError:
@@ -192,10 +195,10 @@ class Monitor:
             self._stamp = (attempt, written)
         return self._stamped
 
-    def _slow(self, seen: Seen, facts: Mapping[str, Any], live: bool) -> None:
+    def _slow(self, seen: Seen, state: RunState, live: bool) -> None:
         """What is asked for less often: the nodes, the checkpoints, the disks, what is pending."""
         self._full += self._feed.full_disk_lines(seen.attempt) if seen.attempt else []
-        checkpoints = Path(str(facts.get("checkpoints") or self.folder.path / "checkpoints"))
+        checkpoints = checkpoints_of(self.folder, state)
         self._unlisted = []
         try:
             self._look_at_checkpoints(seen, checkpoints)
@@ -258,8 +261,7 @@ class Monitor:
             self._around.append(watchers.silence(seen.run, seen.step, since, usual, lines))
 
     def _saved(self) -> list[int]:
-        facts = self.folder.read()
-        folder = Path(str(facts.get("checkpoints") or self.folder.path / "checkpoints"))
+        folder = checkpoints_of(self.folder, self.folder.read())
         with contextlib.suppress(OperatorError, OSError):
             return [step.step for step in read_steps(folder) if step.complete]
         return []

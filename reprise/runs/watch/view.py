@@ -16,14 +16,15 @@ from reprise.core.errors import OperatorError
 from reprise.core.findings import Finding, Severity
 from reprise.core.progress import Screen
 from reprise.runs.watch.alarms import AlarmSettings
-from reprise.runs.state.attempt import Attempt
-from reprise.runs.ray.contact import GONE, LIVE, Contact, contact_of
+from reprise.runs.state.attempt import AttemptEnd
+from reprise.runs.ray.contact import GONE, Contact, contact_of
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.supervise.following import LOST_SECONDS, Follower, follow
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.watch.monitor import Monitor
 from reprise.runs.state.pulse import supervised
 from reprise.runs.watch.seen import Seen, duration, step_line, table_rows
+from reprise.runs.state.state import LIVE
 
 __all__ = ["Limits", "View", "attend", "table_of", "watch"]
 
@@ -110,7 +111,7 @@ def watch(
     limits: Limits,
     view: View,
     settings: AlarmSettings | None = None,
-) -> Attempt:
+) -> AttemptEnd:
     """Show attempt `number` until its job has ended; copies its log into the run folder.
 
     Alarms are shown and written as events. Nothing is stopped here: neither a stalled job nor
