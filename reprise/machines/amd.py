@@ -65,7 +65,7 @@ class Amd:
         nodes = root / "sys/class/kfd/kfd/topology/nodes"
         for path in sorted(nodes.glob("*/properties")):
             try:
-                if _GFX942.search(path.read_text()):
+                if _GFX942.search(path.read_text(encoding="utf-8", errors="replace")):
                     return f"{path} has gfx_target_version 90402"
             except OSError:
                 continue

@@ -68,7 +68,8 @@ class Nvidia:
                 done = subprocess.run(
                     [smi, *_INVENTORY],
                     capture_output=True,
-                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
                     check=False,
                     timeout=_INVENTORY_SECONDS,
                 )
