@@ -64,6 +64,6 @@ def load_profile(name: str) -> Profile:
         raise OperatorError("profile", name, "there is no such machine profile", fix)
     path = _FOLDER / f"{name}.toml"
     try:
-        return Profile.model_validate(tomllib.loads(path.read_text()))
+        return Profile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, ValidationError) as error:
         raise OperatorError("profile", str(path), str(error), "correct the file") from None

@@ -113,11 +113,16 @@ class Place:
             # It hangs where a card or its driver does.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 done = subprocess.run(
-                    [smi, *_SMI], capture_output=True, text=True, check=False, timeout=_SMI_SECONDS
+                    [smi, *_SMI],
+                    capture_output=True,
+                    encoding="utf-8",
+                    errors="replace",
+                    check=False,
+                    timeout=_SMI_SECONDS,
                 )
                 cards = done.stdout.splitlines() if done.returncode == 0 else []
         provided = project.root / _GPU_ENVIRONMENT / "provided.json"
-        versions = json.loads(provided.read_text()) if provided.is_file() else {}
+        versions = json.loads(provided.read_text(encoding="utf-8")) if provided.is_file() else {}
         return {"cards": cards, "provided": versions}
 
     def runtime_env(self, recipe: Path) -> Path:
