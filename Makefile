@@ -2,14 +2,26 @@
 # Targets that take variables read them from the environment, as "$$NAME": a value never becomes
 # text of a recipe, neither for make (hence `value`) nor for the shell.
 
-SHELL := /bin/sh
+# Each variable of the command line becomes a plain value before anything else happens: otherwise
+# make expands it wherever it is used, at the latest in the environment of a recipe.
+override .SHELLFLAGS := -c
+override SHELL := /bin/sh
+override .name :=
+override GIVEN := $(foreach .name,$(.VARIABLES),$(if $(filter command,$(origin $(.name))),$(.name)))
+override GIVEN := $(filter-out MAKEFLAGS MAKEOVERRIDES,$(GIVEN))
+$(foreach .name,$(GIVEN),$(if $(findstring $$,$(.name)),$(error `$(.name)` is not a name of a variable)))
+$(foreach .name,$(GIVEN),$(eval override export $(.name) := $$(value $(.name))))
+# The environment has the values already; from make's own list they would be expanded again.
+override MAKEOVERRIDES :=
+OWN := READS GOALS READ UNREAD ENVIRONMENT SWITCHES VARIABLES MAKECMDGOALS REPRISE OPERATOR DEV REHEARSAL
+$(foreach .name,$(GIVEN),$(if $(filter $(.name),OWN $(OWN)),$(error $(.name) is the Makefile's own, not a variable of a target)))
+
 .DEFAULT_GOAL := help
 # A misspelt variable, or one that the target does not read, would be passed over without a word.
 # What the programs below read from the environment may stand on the command line as well.
 ENVIRONMENT := REPRISE_% HF_% HUGGINGFACE_% MODELSCOPE_% RAY_% WANDB_% SWANLAB_% MLFLOW_% PIP_% UV_% \
 	CUDA_% NCCL_% VERL_% VLLM_% DOCKER_% GIT_% %_DIR %_FILES %_proxy %_PROXY SITE GPU_PYTHON APT_SOURCES JOBS_%
-GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-GIVEN := $(filter-out $(ENVIRONMENT) MAKEFLAGS SHELL,$(GIVEN))
+override GIVEN := $(filter-out $(ENVIRONMENT),$(GIVEN))
 # What is switched on by 1 is off by 0, too.
 SWITCHES := EXPLAIN CONTAINER KEEP DRY_RUN WATCH FOLLOW
 $(foreach name,$(SWITCHES),$(if $(filter 0 no false,$(value $(name))),$(eval override $(name) :=)))
@@ -146,8 +158,9 @@ image-load: ## Check such a file and load it into this machine's engine: FILE=h2
 
 demo-cluster: ## Four containers as a cluster: doctor, Ray, a job on all, down [BASE=..] [KEEP=1]
 	@$(OPERATOR)
-	@image=$$($(REPRISE) image build $${BASE:+--base "$$BASE"} -- cpu) && \
-		scripts/demo_cluster.sh "$$image" $${KEEP:+--keep}
+	@mkdir -p .cache; name=.cache/demo-image.$$$$; trap 'rm -f "$$name"' EXIT; \
+		$(REPRISE) image build $${BASE:+--base "$$BASE"} --name-file "$$name" -- cpu && \
+		scripts/demo_cluster.sh "$$(cat "$$name")" $${KEEP:+--keep}
 
 ##@ Run
 .PHONY: train reproduce baseline

@@ -40,7 +40,7 @@ def schemas() -> dict[str, str]:
 def main() -> None:
     """Write the files, or compare them."""
     wanted = schemas()
-    found = {path.name: path.read_text() for path in TARGET.glob("*.json")}
+    found = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.json")}
     if sys.argv[1:] == ["--check"]:
         stale = sorted(
             name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)

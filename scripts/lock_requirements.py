@@ -44,7 +44,7 @@ def blocks(text: str) -> list[str]:
 def split_rehearsal() -> None:
     """Add the CPU builds' hashes to torch; move what only a CUDA build needs to its own file."""
     path = FOLDER / "rehearsal.txt"
-    found = blocks(path.read_text())
+    found = blocks(path.read_text(encoding="utf-8"))
     torch = [block for block in found if block.startswith(f"{TORCH} ")]
     if len(torch) != 1:
         sys.exit(f"{path}: expected one line {TORCH}, found {len(torch)}: update TORCH_CPU_HASHES")

@@ -143,3 +143,24 @@ def test_what_another_interpreter_runs_stands_alone() -> None:
         if name.split(".")[0] == "reprise"
     ]
     assert found == []
+
+
+def test_text_is_utf8_in_every_locale() -> None:
+    """Text files and other programs' output have an encoding that no locale changes."""
+    found = []
+    for path in [*(ROOT / "reprise").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            given = {word.arg for word in node.keywords}
+            reads = name == "read_text" and not node.args
+            decodes = any(
+                word.arg in {"text", "universal_newlines"}
+                and isinstance(word.value, ast.Constant)
+                and word.value.value is True
+                for word in node.keywords
+            )
+            if (reads or decodes) and "encoding" not in given:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert [place for place in found if "/rehearsal/" not in place] == []

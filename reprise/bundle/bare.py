@@ -16,14 +16,22 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from reprise.bundle.site import build_site, pack_checkout, pack_folder
-from reprise.core.errors import OperatorError
+from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import sha256_file
 from reprise.core.findings import Report
 from reprise.lock.model import Environment, Lock, Package, Tree
 from reprise.lock.requirements import read_pins
 from reprise.trees.git import GitError, git
 
-__all__ = ["adding", "collect_bare", "has_commits"]
+__all__ = [
+    "UNPART",
+    "adding",
+    "bare_tree",
+    "collect_bare",
+    "further_files",
+    "has_commits",
+    "pinned_elsewhere",
+]
 
 UNPART = "scripts/gpu/unpart.py"
 OnStep = Callable[[str, int, int | None], None]
@@ -45,7 +53,7 @@ def collect_bare(
     """
     files: dict[str, Path] = {"unpart.py": root / UNPART, "versions.lock": root / "versions.lock"}
     _project(root, folder, files, report)
-    _also(root, also, files)
+    files |= further_files(root, also)
     entries: list[str] = []
     left_out: list[str] = []
     for name in chosen:
@@ -60,7 +68,9 @@ def collect_bare(
                     on_step(f"{short}: site tree", 0, None)
                     files |= _site(root, folder, short, entry, entry.python)
                     _operator(root, folder, lock, entry.python, files, on_step)
-                case Package() if _installed(root, lock, chosen, entry) or _brought(entry, files):
+                case Package() if pinned_elsewhere(root, lock, chosen, entry) or _brought(
+                    entry, files
+                ):
                     pass
                 case _:
                     left_out.append(name)
@@ -79,7 +89,8 @@ def adding(name: str, report: Report) -> Iterator[None]:
     except GitError as error:
         report.failed(name, name, error.last_line, "`make setup`, then repeat the command")
     except OperatorError as error:
-        report.failed(name, error.where, error.message, error.fix)
+        record = report.unknown if isinstance(error, CannotTell) else report.failed
+        record(name, error.where, error.message, error.fix)
 
 
 def has_commits(root: Path, report: Report) -> bool:
@@ -103,7 +114,12 @@ def _project(root: Path, folder: Path, files: dict[str, Path], report: Report) -
     files["project.tar.xz"] = target
 
 
-def _also(root: Path, also: Sequence[Path], files: dict[str, Path]) -> None:
+def further_files(root: Path, also: Sequence[Path]) -> dict[str, Path]:
+    """The files of `also` by their path in the bundle; folders with all that is in them.
+
+    Raises OperatorError for what is not a file or folder below `root`.
+    """
+    files: dict[str, Path] = {}
     for given in also:
         path = given if given.is_absolute() else root / given
         found = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
@@ -113,27 +129,39 @@ def _also(root: Path, also: Sequence[Path], files: dict[str, Path]) -> None:
                 fix = f"name files or folders below {root}"
                 raise OperatorError("bundle-also", str(file), "is no file of the project", fix)
             files[f"also/{file.resolve().relative_to(root.resolve()).as_posix()}"] = file
+    return files
 
 
-def _tree(root: Path, folder: Path, name: str, tree: Tree) -> Path:
-    """The tree's packages alone: what lies on the import path, and the licence."""
-    assert tree.path is not None
-    checkout = root / tree.path
-    fix = f"`reprise setup {name}`"
+def bare_tree(root: Path, name: str, tree: Tree) -> list[str]:
+    """What of a tree's checkout goes into the bundle: its packages and the licence.
+
+    Git packs what it has at the commit, whatever is in the work tree. Raises OperatorError where
+    the checkout has not the locked commit.
+    """
+    checkout = root / (tree.path or "")
+    fix = f"`reprise setup tree.{name}`"
     if tree.commit is None or not (checkout / ".git").exists():
-        raise OperatorError("bundle-tree", f"tree.{name}", f"{checkout} is no checkout of it", fix)
-    # Git packs what it holds at the commit, whatever lies in the work tree beside it.
-    found = git("rev-parse", f"{tree.commit}^{{tree}}", cwd=checkout).strip()
+        message = f"{checkout} is not a checkout of it, expected commit {tree.commit}"
+        raise OperatorError("bundle-tree", f"tree.{name}", message, fix)
+    try:
+        found = git("rev-parse", f"{tree.commit}^{{tree}}", cwd=checkout).strip()
+    except GitError as error:
+        message = f"{checkout} has not the locked commit {tree.commit}: {error.last_line}"
+        raise OperatorError("bundle-tree", f"tree.{name}", message, fix) from error
     if tree.tree is not None and found != tree.tree:
         message = f"{checkout}: {tree.commit} has tree {found}, the lock says {tree.tree}"
         raise OperatorError("bundle-tree", f"tree.{name}", message, fix)
     base = "" if tree.import_root in ("", ".") else f"{tree.import_root}/"
     package = (tree.import_package or "").split("/")[0]
     paths = [f"{base}{package}" if package else "."]
-    paths += [licence for licence in _LICENCES if (checkout / licence).is_file()]
+    return paths + [licence for licence in _LICENCES if (checkout / licence).is_file()]
+
+
+def _tree(root: Path, folder: Path, name: str, tree: Tree) -> Path:
+    assert tree.path is not None and tree.commit is not None
     target = folder / f"{name}-{tree.commit}.tar.xz"
     if not target.exists():
-        pack_checkout(target, checkout, tree.commit, paths)
+        pack_checkout(target, root / tree.path, tree.commit, bare_tree(root, name, tree))
     return target
 
 
@@ -164,7 +192,7 @@ def _brought(package: Package, files: dict[str, Path]) -> bool:
     return any(sha256_file(files[path]) in package.sha256 for path in also)
 
 
-def _installed(root: Path, lock: Lock, chosen: Sequence[str], package: Package) -> bool:
+def pinned_elsewhere(root: Path, lock: Lock, chosen: Sequence[str], package: Package) -> bool:
     """Whether one of the chosen site trees pins this very package; another version is an error."""
     for name in chosen:
         environment = lock.entry(name)

@@ -11,6 +11,7 @@ from typing import Any
 from reprise.bundle.archive import hashed, plan, read_manifest, read_part, write_part
 from reprise.bundle.bare import adding, collect_bare, has_commits
 from reprise.bundle.manifest import Item, Manifest, Piece
+from reprise.bundle.ready import check_ready, tree_places
 from reprise.bundle.wheels import OnStep, Staging, add_configs, add_environment, add_package
 from reprise.core.errors import OperatorError
 from reprise.core.files import open_locked, sha256_file
@@ -18,7 +19,7 @@ from reprise.core.findings import Report
 from reprise.images.carry import archive_images
 from reprise.lock.model import Data, Environment, Image, Machine, Package, Tree
 from reprise.lock.read import data_folder, entries_of, machine_hash, read_lock, resolve_name
-from reprise.trees.checkout import LOCKED_REF, Standing, inspect
+from reprise.trees.checkout import LOCKED_REF
 from reprise.trees.git import git
 
 __all__ = ["OnStep", "create", "part_name"]
@@ -46,7 +47,8 @@ def create(
     The project itself is always in it, and the operator's environment, for `gpu` as a site tree;
     `also` are further files below the project (gpu alone).
     What is fetched or made on the way is kept beside the target until the bundle is complete, so
-    that a repeated command takes up where it stopped; parts that are there already stay. `data`:
+    that a repeated command takes up where it stopped; parts that are there already stay. What any
+    entry lacks is reported before the first of them is fetched or packed. `data`:
     `bundle` (its identity), `parts` (file, bytes, sha256), `entries`, `left_out`. Raises
     OperatorError.
     """
@@ -58,6 +60,10 @@ def create(
         chosen += [f"environment.{name}" for name in operators]
     chosen = list(dict.fromkeys(chosen))
     _may_be_written(target, part_size)
+    report = Report("bundle create")
+    on_step("checking what is here", 0, None)
+    if not check_ready(lock_path.parent, lock, chosen, machine, with_images, also, report):
+        return report
     work = target.with_name(f"{target.name}.work")
     with _alone(work, on_step):
         staging = Staging(lock_path.parent, work, lock, on_step)
@@ -96,7 +102,7 @@ def _create(
         )
     else:
         entries, left_out = _collect(staging, chosen, with_images, report)
-    if report.exit_code == 1:
+    if report.exit_code != 0 and report.checks:
         return report
     about = {
         "machine": machine,
@@ -150,7 +156,7 @@ def _collect(
                 case Package() if entry.sha256:
                     add_package(staging, entry)
                 case Data():
-                    _data(staging, short, entry)
+                    staging.files[f"data/{entry.path}"] = data_folder(staging.root) / entry.path
                 case Image() if with_images:
                     _image(staging, short, entry)
                 case _:
@@ -180,34 +186,17 @@ def _project(staging: Staging, report: Report) -> None:
 
 def _tree(staging: Staging, name: str, tree: Tree) -> None:
     assert tree.path is not None
-    places = {"": (tree.commit, tree.tree)}
-    places |= {path: (sub.commit, sub.tree) for path, sub in tree.submodule.items() if sub.fetch}
-    for below, (commit, expected) in places.items():
-        folder = staging.root / tree.path / below
-        found = inspect(folder, commit or "", expected)
-        if commit is None or found.standing is not Standing.OK:
-            message = f"{folder} is {found.standing.value}, not the locked commit"
-            raise OperatorError("bundle-tree", f"tree.{name}", message, f"`reprise setup {name}`")
+    for below, (commit, _) in tree_places(tree).items():
         suffix = f"--{Path(below).name}" if below else ""
         path = f"git/{name}{suffix}.bundle"
         target = staging.folder / f"{commit}.bundle"
         if not target.exists():
             staging.on_step(f"{name}: packing", 0, None)
             half = target.with_suffix(".half")
+            folder = staging.root / tree.path / below
             git("bundle", "create", "-q", str(half.absolute()), LOCKED_REF, cwd=folder)
             half.rename(target)
         staging.files[path] = target
-
-
-def _data(staging: Staging, name: str, data: Data) -> None:
-    path = data_folder(staging.root) / data.path
-    fix = f"`reprise data fetch {name}`, or name the entries that should be in the bundle"
-    if not path.is_file():
-        raise OperatorError("bundle-data", f"data.{name}", f"{path} is not there", fix)
-    if sha256_file(path) != data.sha256:
-        message = f"{path} does not have the locked sha256"
-        raise OperatorError("bundle-data", f"data.{name}", message, fix)
-    staging.files[f"data/{data.path}"] = path
 
 
 def _image(staging: Staging, name: str, image: Image) -> None:

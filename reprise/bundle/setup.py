@@ -11,13 +11,13 @@ from reprise.bundle.open import last_laid, lay_out, missing_parts, parts_of, pla
 from reprise.core.findings import Report
 from reprise.lock.model import Machine
 from reprise.lock.read import machine_hash, read_lock, resolve_name
-from reprise.trees.bring import setup
+from reprise.trees.bring import PLACED, setup
 from reprise.trees.setup import OnTree
 
 __all__ = ["setup_from_bundle"]
 
 # What the bundle carries and `setup` puts in place; images and packages are said where they lie.
-_PLACED = ("tree.", "environment.")
+_PLACED = tuple(f"{kind}." for kind in PLACED)
 
 
 def setup_from_bundle(
@@ -52,7 +52,7 @@ def setup_from_bundle(
         message = f"was made for another state of the lock ({about.get('machine')})"
         fix = f"use the lock in {laid.folder}/versions.lock, or make the bundle again"
         report.warn("bundle-lock", bundle.name, message, fix)
-    wanted = [resolve_name(lock, name) for name in names]
+    wanted = [resolve_name(lock, name, PLACED) for name in names]
     entries = [name for name in laid.entries if not wanted or name in wanted]
     placed = [name for name in entries if name.startswith(_PLACED)]
     if placed:

@@ -118,7 +118,9 @@ def _install(requirements: Path, python: str, target: Path) -> None:
     command += ["--abi", "cp" + python.replace(".", ""), "--abi", "abi3", "--abi", "none"]
     command += [word for name in platforms for word in ("--platform", f"{name}_x86_64")]
     command += ["--target", str(target.absolute()), "-r", str(chosen.absolute())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         message = (said or done.stderr.strip().splitlines() or ["pip failed"])[-1]

@@ -99,7 +99,9 @@ def _pip_download(staging: Staging, name: str, pins: Sequence[Pin], into: Path) 
     file.write_text("".join(f"{line}\n" for line in lines))
     command = [*find_pip(), "download", "-q", "--no-deps", "--require-hashes", "--no-input"]
     command += ["--prefer-binary", "-d", str(into.absolute()), "-r", str(file.absolute())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         message = (said or done.stderr.strip().splitlines() or ["pip failed"])[-1]

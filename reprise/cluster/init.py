@@ -41,7 +41,7 @@ def allocation(environment: Mapping[str, str], mpi_hostfile: Path) -> Found | No
     if listed := environment.get("SLURM_JOB_NODELIST"):
         return Found(tuple(unfold([listed])), "SLURM_JOB_NODELIST", slots)
     if (named := environment.get("PBS_NODEFILE")) and Path(named).is_file():
-        lines = Path(named).read_text().split()
+        lines = Path(named).read_text(encoding="utf-8").split()
         return Found(tuple(dict.fromkeys(lines)), f"PBS_NODEFILE={named}")
     for name, listed in sorted(environment.items()):
         if re.fullmatch(r"VC_[A-Z0-9_]+_HOSTS", name) and listed:

@@ -83,7 +83,7 @@ class Starter:
         """Run the start script on the nodes in parallel; a host's own error becomes a finding."""
         names = ", ".join(node.name for node in nodes[:4]) + (" …" if len(nodes) > 4 else "")
         task = self.display.task(f"start Ray on {names}", len(nodes), "hosts")
-        token = self.record.token_file.read_text()
+        token = self.record.token_file.read_text(encoding="utf-8")
         jobs = [(node.host, self._script(node, token)) for node in nodes]
         answers = self.ssh.run(jobs, _START_SECONDS, lambda answer: task.advance(1, answer.host))
         slow = [n for n, a in zip(nodes, answers, strict=True) if _SLOW_START in a.said]

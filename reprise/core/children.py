@@ -38,7 +38,7 @@ def in_session(command: Sequence[str], **options: Any) -> Iterator[subprocess.Po
 
 def run_in_session(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
     """As `subprocess.run(..., text=True)`; see `in_session`."""
-    with in_session(command, text=True, **options) as process:
+    with in_session(command, encoding="utf-8", errors="replace", **options) as process:
         out, err = process.communicate()
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 

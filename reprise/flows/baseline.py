@@ -107,9 +107,9 @@ def _write_reference(
     entries: list[dict[str, Any]] = []
     for seed, run in sorted(runs.items()):
         name = f"seed-{seed}.jsonl"
-        write_text(folder / name, run.metrics_file(1).read_text())
+        write_text(folder / name, run.metrics_file(1).read_text(encoding="utf-8"))
         entries.append({"file": name, "seed": seed, "sha256": sha256_file(folder / name)})
-    judge = tomllib.loads((project.recipes / MODEL / "judge.toml").read_text())
+    judge = tomllib.loads((project.recipes / MODEL / "judge.toml").read_text(encoding="utf-8"))
     first = next(iter(runs.values())).read()
     values = {
         "schema": 1,
@@ -141,7 +141,7 @@ def _machine() -> str:
     import psutil
 
     name = platform.machine()
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
             name = line.partition(":")[2].strip()
             break

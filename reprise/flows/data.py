@@ -69,7 +69,7 @@ def fetch_data(
     report = Report("data fetch")
     lock = read_lock(project.lock)
     roles = _roles(project)
-    names = [resolve_name(lock, name).partition(".")[2] for name in request.names]
+    names = [resolve_name(lock, name, ("data",)).partition(".")[2] for name in request.names]
     instead = {} if names else {role: own_files(role) for role in INSTEAD}
     fresh: dict[str, list[Path]] = {"train": [], "val": []}
     report.data["files"] = []

@@ -47,7 +47,7 @@ def verify_images(
     if image is None:
         image = newest(engine if selection is None else find_engine(), lock, kind)
     script = assignments({"I_ENGINE": engine, "I_IMAGE": image})
-    script += (project.root / "scripts" / "image_state.sh").read_text()
+    script += (project.root / "scripts" / "image_state.sh").read_text(encoding="utf-8")
     answers = _ask(selection, script)
     report = Report("image verify")
     hosts: dict[str, Held] = {}

@@ -104,7 +104,7 @@ class Place:
         if self.platform == "cpu":
             return None
         provided = project.root / _GPU_ENVIRONMENT / "provided.json"
-        versions = json.loads(provided.read_text()) if provided.is_file() else {}
+        versions = json.loads(provided.read_text(encoding="utf-8")) if provided.is_file() else {}
         gpus = machine_named(self.platform).accelerator.inventory()
         return {"cards": gpus, "provided": versions}
 

@@ -219,7 +219,7 @@ class Rehearsal:
             self._ray(folder, python, handle) as ray,
         ):
             folder.set_status(RunStatus.RUNNING)
-            jobs = Jobs(ray.address, ray.token_file.read_text())
+            jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
             files = (
                 self.project.root / "runtime_env.yaml",
                 self.options.place.runtime_env(self.project.recipes / MODEL),

@@ -11,7 +11,7 @@ from pathlib import Path
 from reprise.core.children import run_in_session
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import sha256_text
-from reprise.images.engine import inspect_image
+from reprise.images.engine import can_build, inspect_image
 from reprise.images.files import Kind
 from reprise.lock.model import Image, Lock
 
@@ -41,7 +41,8 @@ def base_of(
     """The base for `kind`: `named`, else the lock's image, else (cpu) a Debian made on the spot.
 
     `apt_sources` is where that Debian comes from: one made from elsewhere is not taken for it.
-    Raises OperatorError for a base without digest, or with another one than the lock's.
+    Raises OperatorError for a base without digest, or with another one than the lock's, and where
+    the engine could not build on the Debian.
     """
     entry = next((image for image in lock.image.values() if kind.machine in image.machines), None)
     if entry is not None:
@@ -52,6 +53,7 @@ def base_of(
     name = f"{DEBIAN}-{sha256_text(apt_sources)[:12]}" if apt_sources else DEBIAN
     held = inspect_image(name, engine)
     if held is None:
+        can_build(engine)
         on_step("a Debian base from packages")
         _make(engine, root, name, apt_sources)
         held = inspect_image(name, engine)
@@ -88,9 +90,7 @@ def _named(engine: str, named: str) -> Base:
 def _make(engine: str, root: Path, name: str, apt_sources: str) -> None:
     command = ["sh", str(root / SCRIPT), name]
     variables = {**os.environ, "REPRISE_ENGINE": engine, "APT_SOURCES": apt_sources}
-    done = run_in_session(
-        command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, errors="replace"
-    )
+    done = run_in_session(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no word"]
         message = next((line for line in lines if line.startswith("error:")), lines[-1])

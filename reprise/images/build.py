@@ -16,7 +16,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import sha256_text
 from reprise.core.findings import Report
 from reprise.images.base import Base, base_of
-from reprise.images.engine import find_engine, inspect_image
+from reprise.images.engine import can_build, find_engine, inspect_image, must_answer
 from reprise.images.files import EPOCH, Kind, lay_context, revision_of
 from reprise.images.sources import PackageSources, package_sources
 from reprise.lock.model import Lock
@@ -63,9 +63,8 @@ def build_image(
     options = _with_apt_sources(options)
     root, lock = lock_path.parent, read_lock(lock_path)
     engine = find_engine()
+    must_answer(engine)
     report = Report("image build")
-    apt_sources = options.args.get("APT_SOURCES", "")
-    base = base_of(engine, root, kind, lock, options.base, on_step, apt_sources)
     sources = package_sources()
     for text in sources.notes:
         report.note("image-sources", kind.name, text)
@@ -76,12 +75,15 @@ def build_image(
         context = Path(folder) / "context"
         context.mkdir()
         files = lay_context(root, kind, lock, context, sources.wheels)
+        apt_sources = options.args.get("APT_SOURCES", "")
+        base = base_of(engine, root, kind, lock, options.base, on_step, apt_sources)
         arguments = _arguments(lock, kind, base, options, revision_of(root))
         name = _name(kind, files, arguments, options)
         began = time.monotonic()
         held = inspect_image(name, engine)
         built = held is None or options.again
         if built:
+            can_build(engine)
             command = _command(engine, kind, name, arguments, options)
             command += _secrets(Path(folder), sources)
             _run([*command, str(context)], work / f"{kind.name}.log", kind, on_step)
@@ -180,7 +182,7 @@ def _run(command: list[str], log: Path, kind: Kind, on_step: OnStep) -> None:
             env={**os.environ, "DOCKER_BUILDKIT": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
             errors="replace",
         ) as process,
     ):
@@ -195,5 +197,5 @@ def _run(command: list[str], log: Path, kind: Kind, on_step: OnStep) -> None:
                 last = line.strip()
     if process.returncode != 0:
         message = "; ".join(dict.fromkeys(said)) or last
-        fix = f"mend what it says, then repeat the command; its whole output is in {log}"
+        fix = f"fix it, then repeat the command; the whole output is in {log}"
         raise OperatorError("image-build", f"docker/{kind.name}/Dockerfile", message, fix)

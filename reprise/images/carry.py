@@ -14,7 +14,14 @@ from reprise.images.files import Kind
 from reprise.lock.model import Image, Lock, Machine
 from reprise.lock.read import machine_hash
 
-__all__ = ["archive_images", "built_for", "load_image", "newest", "save_image"]
+__all__ = [
+    "archive_images",
+    "built_for",
+    "images_to_archive",
+    "load_image",
+    "newest",
+    "save_image",
+]
 
 
 def built_for(engine: str, lock: Lock, machine: Machine) -> HeldImage | None:
@@ -36,24 +43,36 @@ def newest(engine: str, lock: Lock, kind: Kind) -> str:
     return held.tags[0]
 
 
+def images_to_archive(lock: Lock, name: str, image: Image) -> tuple[str, list[str]]:
+    """The engine, and what it holds: the locked image by its digest, and what was built on that.
+
+    Raises OperatorError when it holds neither, CannotTell when no engine answers.
+    """
+    engine = find_engine()
+    reference = f"{image.repository}@{image.digest}"
+    held: list[str] = []
+    if image.digest is not None and inspect_image(reference, engine) is not None:
+        held.append(reference)
+    for machine in image.machines:
+        if (built := built_for(engine, lock, machine)) is not None:
+            held.append(built.tags[0])
+    if not held:
+        message = f"the engine does not hold {reference}" if image.digest else "has no digest"
+        fix = f"`{Path(engine).name} pull {reference}`" if image.digest else "`make image-lock`"
+        raise OperatorError("bundle-image", f"image.{name}", message, fix)
+    return engine, held
+
+
 def archive_images(lock: Lock, name: str, image: Image, target: Path) -> None:
     """Archive the locked image, under the tag it is wanted by, and what was built here on it.
 
     Layers that both have are in the archive once. Raises OperatorError when neither is held.
     """
-    engine = find_engine()
-    reference = f"{image.repository}@{image.digest}"
-    chosen: list[str] = []
-    if image.digest is not None and inspect_image(reference, engine) is not None:
-        chosen.append(f"{image.repository}:{image.want}")
-        _engine([engine, "tag", reference, chosen[0]], reference)
-    for machine in image.machines:
-        if (built := built_for(engine, lock, machine)) is not None:
-            chosen.append(built.tags[0])
-    if not chosen:
-        message = f"the engine does not hold {reference}" if image.digest else "has no digest"
-        fix = f"pull {reference}" if image.digest else "`make image-lock`"
-        raise OperatorError("bundle-image", f"image.{name}", message, fix)
+    engine, held = images_to_archive(lock, name, image)
+    locked, wanted = f"{image.repository}@{image.digest}", f"{image.repository}:{image.want}"
+    if locked in held:
+        _engine([engine, "tag", locked, wanted], locked)
+    chosen = [wanted if reference == locked else reference for reference in held]
     _saved(engine, chosen, target, f"image.{name}")
 
 
@@ -104,7 +123,7 @@ def load_image(file: Path) -> Report:
     report = Report("image load")
     side = _side(file)
     if side.is_file():
-        wanted, found = side.read_text().split()[0], sha256_file(file)
+        wanted, found = side.read_text(encoding="utf-8").split()[0], sha256_file(file)
         if wanted != found:
             message = f"has the SHA-256 {found}, {side.name} says {wanted}: it was not loaded"
             raise OperatorError("image-file", str(file), message, "copy it again")
@@ -125,7 +144,9 @@ def _side(file: Path) -> Path:
 
 
 def _engine(command: list[str], where: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     if done.returncode != 0:
         message = (done.stderr.strip().splitlines() or ["the engine failed"])[-1]
         raise OperatorError("image-engine", where, message, "read its message: space, permissions")

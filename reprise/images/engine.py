@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
 
-from reprise.core.errors import CannotTell
+from reprise.core.errors import CannotTell, OperatorError
 
-__all__ = ["ENGINES", "HeldImage", "ask", "find_engine", "held_with_label", "inspect_image"]
+__all__ = [
+    "ENGINES",
+    "HeldImage",
+    "ask",
+    "can_build",
+    "find_engine",
+    "held_with_label",
+    "inspect_image",
+    "must_answer",
+]
 
 ENGINES = ("docker", "podman", "nerdctl")
 # A daemon that hangs takes the question and never answers.
 _SECONDS = 60.0
 _NEVER = datetime.min.replace(tzinfo=UTC)
+# From this client on BuildKit is a program of its own, docker-buildx; 18.09 to 22 have it inside.
+# https://docs.docker.com/engine/release-notes/23.0/ ("buildx and BuildKit as default builder")
+_BUILDX_SINCE = 23
 _ABSENT = ("no such image", "image not known", "not found", "no such object")
 
 
@@ -64,15 +78,64 @@ def ask(engine: str, *words: str) -> subprocess.CompletedProcess[str]:
     command = [engine, *words]
     try:
         return subprocess.run(
-            command, capture_output=True, check=False, text=True, errors="replace", timeout=_SECONDS
+            command,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _silent(engine, str(error)) from error
 
 
 def _silent(engine: str, why: str) -> CannotTell:
-    fix = "check that the engine runs and that you may use it"
+    said = why.lower()
+    if "permission denied" in said:
+        fix = "`sudo usermod -aG docker $USER`, then log in again"
+    elif "is the docker daemon running" in said:
+        fix = "start the daemon: `sudo systemctl start docker`; DOCKER_HOST names another one"
+    else:
+        fix = "check that the engine runs and that you may use it"
     return CannotTell("engine", engine, f"does not answer: {why}", fix)
+
+
+def must_answer(engine: str) -> None:
+    """Raise CannotTell when the engine's daemon does not answer, before anything is prepared."""
+    done = ask(engine, "version")
+    if done.returncode != 0:
+        raise _silent(engine, (done.stderr.strip().splitlines() or ["no message"])[-1])
+
+
+def can_build(engine: str) -> None:
+    """Raise OperatorError when this docker client has no BuildKit.
+
+    The Dockerfiles mount secrets and folders in RUN, which docker's classic builder cannot do.
+    """
+    version = _without_buildkit(engine)
+    if version is None:
+        return
+    others = dict.fromkeys(
+        found
+        for folder in os.get_exec_path()
+        if (found := shutil.which("docker", path=folder)) and found != engine
+    )
+    able = next((other for other in others if _without_buildkit(other) is None), None)
+    fix = "install its component: `apt-get install docker-buildx` (Debian, Ubuntu) or "
+    fix += "`apt-get install docker-buildx-plugin` (Docker's own packages)"
+    if able is not None:
+        fix = f"use the client that has it: `export REPRISE_ENGINE={shlex.quote(able)}`; or {fix}"
+    message = f"docker {version} has no buildx component; expected BuildKit (RUN --mount)"
+    raise OperatorError("engine-buildkit", engine, message, fix)
+
+
+def _without_buildkit(engine: str) -> str | None:
+    """The version of a docker client that lacks buildx; None where it may build, or is another."""
+    if Path(engine).name != "docker" or ask(engine, "buildx", "version").returncode == 0:
+        return None
+    version = ask(engine, "version", "--format", "{{.Client.Version}}").stdout.strip()
+    major = version.partition(".")[0]
+    return version if major.isdigit() and int(major) >= _BUILDX_SINCE else None
 
 
 def inspect_image(reference: str, engine: str | None = None) -> HeldImage | None:

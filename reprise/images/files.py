@@ -148,7 +148,7 @@ def _tree(root: Path, lock: Lock, name: str, folder: Path) -> Iterator[str]:
     found = inspect(place, tree.commit or "", tree.tree)
     if tree.commit is None or tree.path is None or found.standing is not Standing.OK:
         message = f"{place} is {found.standing.value}, not the locked commit"
-        raise OperatorError("image-tree", f"tree.{name}", message, f"`reprise setup {name}`")
+        raise OperatorError("image-tree", f"tree.{name}", message, f"`reprise setup tree.{name}`")
     for path in _tracked(place, (tree.import_package or ".",)):
         yield _place(place / path, folder / tree.path / path, f"{tree.path}/{path}")
 

@@ -87,7 +87,9 @@ def _file(variable: str, named: str) -> Path | None:
 def _pip_settings() -> dict[str, str]:
     """pip's settings on this machine by name, later sources over earlier ones."""
     command = [*find_pip(), "config", "list"]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    done = subprocess.run(
+        command, capture_output=True, check=False, encoding="utf-8", errors="replace"
+    )
     found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for line in done.stdout.splitlines():
         name, _, value = line.partition("=")

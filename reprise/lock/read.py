@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -150,15 +151,17 @@ def data_folder(root: Path) -> Path:
     return Path(os.environ.get("DATA_DIR") or root).absolute()
 
 
-def resolve_name(lock: Lock, name: str) -> str:
+def resolve_name(lock: Lock, name: str, kinds: Sequence[str] = ()) -> str:
     """The full `kind.name` of what the operator typed, with or without the kind.
 
+    Where several entries have the name, the only one of `kinds` is meant: what the command is for.
     Raises OperatorError for a name that no entry has, or that several have.
     """
     full = [entry for entry, _ in lock.entries()]
     found = [entry for entry in full if name in (entry, entry.partition(".")[2])]
-    if len(found) == 1:
-        return found[0]
+    meant = [entry for entry in found if entry.partition(".")[0] in kinds]
+    if len(found) == 1 or len(meant) == 1:
+        return (meant or found)[0]
     if found:
         fix = f"type one of {', '.join(found)}"
         raise OperatorError("lock-entry", name, f"{len(found)} entries have this name", fix)

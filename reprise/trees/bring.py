@@ -13,12 +13,15 @@ from reprise.trees.environments import place_environment
 from reprise.trees.setup import OnTree, setup_trees
 from reprise.trees.sources import Mirror
 
-__all__ = ["Brought", "setup"]
+__all__ = ["PLACED", "Brought", "setup"]
+
+PLACED = ("tree", "environment")
+"""The kinds of entries that `setup` itself places."""
 
 # What `setup` leaves to another command.
 _ELSEWHERE = {
-    "data": "`reprise data fetch {}` brings it",
-    "model": "`reprise model fetch {}` brings it",
+    "data": "`reprise data fetch data.{}` fetches it",
+    "model": "`reprise model fetch {} FOLDER` fetches it",
     "image": "the container engine pulls it; `make images` builds on it",
     "package": "the image brings it, or the wheels of a bundle",
 }
@@ -48,7 +51,7 @@ def setup(
     brings are noted with that command. Raises OperatorError for a lock or name that is wrong.
     """
     lock = read_lock(lock_path)
-    full = [resolve_name(lock, name) for name in names]
+    full = [resolve_name(lock, name, PLACED) for name in names]
     chosen = full or entries_of(lock, machine)
     brought = brought or Brought()
     root = lock_path.parent

@@ -151,7 +151,7 @@ def place_tree(
 @contextlib.contextmanager
 def alone(path: Path, on_phase: OnPhase) -> Iterator[None]:
     """Hold the lock file `path`; wait while another process of ours holds it."""
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         hold_lock(file.fileno(), lambda: on_phase("waiting for another setup", None))
         yield
 

@@ -91,7 +91,7 @@ def parity(out: Path, model: Path) -> list[dict[str, Any]]:
         words = (engine, "--config", config, "--samples", samples)
         before = ("parity-sample", "te") if engine == "megatron" else ("parity-sample",)
         made.append(job(f"parity-{engine}", *words, after=before))
-    variables = json.loads((out / "variables.json").read_text())
+    variables = json.loads((out / "variables.json").read_text(encoding="utf-8"))
     for row in made:
         row["env"] = variables
     return made
@@ -165,8 +165,8 @@ def sizes(out: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
     if names:
         command += ["--sizes", *names]
     subprocess.run(command, env=IN_PROJECT, check=True)
-    made: list[dict[str, Any]] = json.loads((out / "jobs.json").read_text())
-    variables = json.loads((out / "variables.json").read_text())
+    made: list[dict[str, Any]] = json.loads((out / "jobs.json").read_text(encoding="utf-8"))
+    variables = json.loads((out / "variables.json").read_text(encoding="utf-8"))
     for row in made:
         row["env"] = variables
     return made

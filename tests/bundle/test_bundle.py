@@ -170,8 +170,23 @@ def test_two_commands_for_one_bundle_take_turns(project: Path, tmp_path: Path) -
 
     report = create(project / "versions.lock", tmp_path / "b", [], "h20", PART, on_step=on_step)
     assert report.verdict is Verdict.OK, report.findings
-    assert steps[0] == "waiting for another bundle create"
+    assert steps[:2] == ["checking what is here", "waiting for another bundle create"]
     assert other.closed and not work.exists()
+
+
+def test_everything_that_is_missing_is_reported_before_any_work(
+    with_wheels: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(with_wheels / "third_party/tool")
+    (with_wheels / "data/d.parquet").write_bytes(CONTENT[:-1])
+    (with_wheels / "requirements/operator.txt").unlink()
+    report = create(with_wheels / "versions.lock", tmp_path / "b", [], "h20")
+    found = {finding.rule: finding for finding in report.errors()}
+    assert list(found) == ["tree.tool", "data.d", "environment.operator"]
+    assert "is missing, expected the locked commit" in found["tree.tool"].message
+    assert found["tree.tool"].fix == "`reprise setup tree.tool`"
+    assert found["data.d"].fix.endswith("`reprise data fetch data.d`")
+    assert list(tmp_path.glob("b*")) == []
 
 
 def test_parts_come_one_at_a_time_to_a_machine_without_network(

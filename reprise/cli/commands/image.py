@@ -10,6 +10,7 @@ import typer
 from reprise.cli.commands.machines import MachineOption, chosen_machine, one_of
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
+from reprise.core.files import write_text
 from reprise.core.progress import task
 from reprise.core.project import find_project
 from reprise.flows.cluster import select
@@ -55,6 +56,9 @@ def build(
     again: Annotated[
         bool, typer.Option("--again", help="Build without the engine's cache.")
     ] = False,
+    name_file: Annotated[
+        Path | None, typer.Option(help="Also write the image's name to this file, for a script.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Build an image unless the engine holds it as these sources give it; prints its name.
@@ -68,6 +72,8 @@ def build(
         report = build_image(
             find_project().lock, kind, options, lambda text: shown.update(shown.done + 1, text)
         )
+    if name_file is not None:
+        write_text(name_file, f"{report.data['image']}\n")
     if not as_json:
         typer.echo(report.data["image"])
     finish(report, as_json)

@@ -65,7 +65,7 @@ class Scripts:
 
     def text(self, name: str) -> str:
         """The text of one script."""
-        return (self.folder / name).read_text()
+        return (self.folder / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,12 @@ def head_address(host: Host, ssh: Ssh) -> str | None:
     # A `Match exec` of the user's ssh_config may hang: then the name itself is asked for.
     with contextlib.suppress(subprocess.TimeoutExpired):
         asked = subprocess.run(
-            [first, "-G", *rest], capture_output=True, text=True, check=False, timeout=_NAME_SECONDS
+            [first, "-G", *rest],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=_NAME_SECONDS,
         )
         for line in asked.stdout.splitlines():
             if line.startswith("hostname "):

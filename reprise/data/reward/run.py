@@ -123,7 +123,8 @@ def run_scorer(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         env=_environment(scorer),
         # A session of its own, so that what the scorer starts is ended with it.
         start_new_session=True,

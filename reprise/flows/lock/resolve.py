@@ -171,7 +171,9 @@ def resolve_package(name: str, package: Package, to: str | None) -> Changes:
     with tempfile.TemporaryDirectory(prefix="reprise-wheel-") as folder:
         command = [*pip, "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", folder]
         command.append(f"{package.name}=={version}")
-        done = subprocess.run(command, capture_output=True, check=False, text=True)
+        done = subprocess.run(
+            command, capture_output=True, check=False, encoding="utf-8", errors="replace"
+        )
         files = sorted(Path(folder).iterdir())
         if done.returncode != 0 or not files:
             said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]

@@ -115,7 +115,7 @@ def ask_nodes(
             mark.write_text("x")
         with tempfile.TemporaryDirectory(prefix="reprise-probe-") as folder:
             (Path(folder) / "task.json").write_bytes(orjson.dumps(task))
-            text = (project.root / "scripts" / "ray_probe.py").read_text()
+            text = (project.root / "scripts" / "ray_probe.py").read_text(encoding="utf-8")
             (Path(folder) / "ray_probe.py").write_text(text)
             entrypoint = f"exec {python} ray_probe.py"
             jobs.submit(job, entrypoint, {"working_dir": folder}, {"reprise": "probe"})

@@ -59,7 +59,11 @@ def tree_at(folder: Path, origin: str, display: str | None = None) -> VerlTree |
     for package in (folder / "verl", folder):
         if (package / "trainer" / "config" / "ppo_trainer.yaml").is_file():
             version_file = package / "version" / "version"
-            version = version_file.read_text().strip() if version_file.is_file() else "unknown"
+            version = (
+                version_file.read_text(encoding="utf-8").strip()
+                if version_file.is_file()
+                else "unknown"
+            )
             return VerlTree(package, display or origin, version, _commit(folder))
     return None
 
@@ -70,7 +74,14 @@ def _commit(folder: Path) -> str | None:
         return None
     command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        answer = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=30,
+        )
     except subprocess.TimeoutExpired:
         return None
     text = answer.stdout.strip()
@@ -147,7 +158,8 @@ def _fetch(root: Path, release: str, folder: Path) -> None:
                 answer = subprocess.run(
                     [*installer, "install", *options],
                     capture_output=True,
-                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
                     check=False,
                     timeout=_FETCH_SECONDS,
                     env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},

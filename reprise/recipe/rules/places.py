@@ -196,7 +196,9 @@ def _resume(setup: Setup, out: Judgement) -> None:
         raise NotApplicable(f"resume_mode is {setup.get('trainer.resume_mode')}")
     folder = Path(str(setup.get("trainer.default_local_dir", "")))
     try:
-        step = int((folder / "latest_checkpointed_iteration.txt").read_text().strip())
+        step = int(
+            (folder / "latest_checkpointed_iteration.txt").read_text(encoding="utf-8").strip()
+        )
     except FileNotFoundError:
         raise NotApplicable(f"no checkpoint is visible in {folder}") from None
     except (OSError, ValueError) as error:

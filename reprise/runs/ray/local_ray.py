@@ -148,13 +148,13 @@ def start_local_ray(
 
 
 def _wait_ready(ray: LocalRay, process: subprocess.Popen[bytes], log: Path) -> None:
-    headers = {"Authorization": f"Bearer {ray.token_file.read_text()}"}
+    headers = {"Authorization": f"Bearer {ray.token_file.read_text(encoding='utf-8')}"}
     deadline = time.monotonic() + _READY_SECONDS
     # trust_env would send 127.0.0.1 through a site's proxy.
     with httpx.Client(trust_env=False, headers=headers, timeout=5.0) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                tail = log.read_text(errors="replace").strip().splitlines()[-5:]
+                tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
                 raise OperatorError(
                     "run-ray",
                     str(log),
@@ -181,7 +181,7 @@ def _free_port() -> int:
     One of theirs may be taken before Ray binds it; then its agent lives on without its server, and
     no job can be submitted (ray/dashboard/agent.py, 2.60).
     """
-    given = _OUTGOING.read_text().split() if _OUTGOING.exists() else ["32768"]
+    given = _OUTGOING.read_text(encoding="utf-8").split() if _OUTGOING.exists() else ["32768"]
     below = range(_LOWEST_PORT, int(given[0]))
     for port in (*random.sample(below, min(len(below), 100)), 0):
         with socket.socket() as probe, contextlib.suppress(OSError):

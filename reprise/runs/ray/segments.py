@@ -66,7 +66,7 @@ def remove_segments(record: Path) -> list[str]:
     To be called when the run's processes are gone; without a record nothing is done.
     """
     try:
-        names = set(record.read_text().split())
+        names = set(record.read_text(encoding="utf-8").split())
     except OSError:
         return []
     unused = (names & _names()) - _mapped(psutil.process_iter())
@@ -89,7 +89,11 @@ def _mapped(processes: Iterable[psutil.Process]) -> set[str]:
     found: set[str] = set()
     for process in processes:
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{process.pid}/maps").read_text(errors="replace").splitlines():
+            for line in (
+                Path(f"/proc/{process.pid}/maps")
+                .read_text(encoding="utf-8", errors="replace")
+                .splitlines()
+            ):
                 # The sixth field is the path; a removed file has " (deleted)" after it.
                 path = line.split(maxsplit=5)[5:]
                 if path and path[0].startswith(f"{_SHM}/"):
