@@ -16,7 +16,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import open_locked, sha256_file
 from reprise.core.findings import Report
 from reprise.images.carry import archive_images
-from reprise.lock.model import Data, Environment, Image, Machine, Package, Tree
+from reprise.lock.model import Data, Environment, Image, Machine, Package, Shipped, Tree
 from reprise.lock.read import data_folder, machine_hash, read_lock, resolve_name
 from reprise.trees.checkout import LOCKED_REF, Standing, inspect
 from reprise.trees.git import git
@@ -153,6 +153,8 @@ def _collect(
                     _data(staging, short, entry)
                 case Image() if with_images:
                     _image(staging, short, entry)
+                case Shipped():
+                    pass  # part of the project, which is in every bundle
                 case _:
                     left_out.append(name)
                     report.note("bundle-note.bundle", name)
