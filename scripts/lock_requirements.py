@@ -68,8 +68,9 @@ def compile_gpu(*options: str) -> None:
 
 
 def main() -> None:
-    """Compile the four environments; arguments are passed on to uv."""
+    """Compile uv and the four environments; arguments are passed on to uv."""
     options = sys.argv[1:]
+    compile_file("uv", *options)
     compile_file("operator", *options)
     compile_file("dev", *options)
     compile_file("rehearsal", "--override", "rehearsal-overrides.txt", *options)

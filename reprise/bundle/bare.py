@@ -19,7 +19,7 @@ from reprise.bundle.site import build_site, pack_checkout, pack_folder
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import sha256_file
 from reprise.core.findings import Report
-from reprise.lock.model import Environment, Lock, Package, Tree
+from reprise.lock.model import Environment, Lock, Package, Shipped, Tree
 from reprise.lock.requirements import read_pins
 from reprise.trees.git import GitError, git
 
@@ -72,6 +72,8 @@ def collect_bare(
                     entry, files
                 ):
                     pass
+                case Shipped():
+                    pass  # part of the project, which is in every bundle
                 case _:
                     left_out.append(name)
                     report.note("bundle-note.bundle", name)

@@ -17,7 +17,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import open_locked, sha256_file
 from reprise.core.findings import Report
 from reprise.images.carry import archive_images
-from reprise.lock.model import Data, Environment, Image, Machine, Package, Tree
+from reprise.lock.model import Data, Environment, Image, Machine, Package, Shipped, Tree
 from reprise.lock.read import data_folder, entries_of, machine_hash, read_lock, resolve_name
 from reprise.trees.checkout import LOCKED_REF
 from reprise.trees.git import git
@@ -159,6 +159,8 @@ def _collect(
                     staging.files[f"data/{entry.path}"] = data_folder(staging.root) / entry.path
                 case Image() if with_images:
                     _image(staging, short, entry)
+                case Shipped():
+                    pass  # part of the project, which is in every bundle
                 case _:
                     left_out.append(name)
                     report.note("bundle-note.bundle", name)

@@ -24,7 +24,7 @@ __all__ = ["app", "main"]
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
 _GROUPS = (
     *("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "train", "reproduce"),
-    *("runs", "checkpoint", "curves", "image", "explain"),
+    *("rehearsal", "runs", "checkpoint", "curves", "image", "explain"),
 )
 # Commands whose module has another name.
 _MODULES = {

@@ -22,6 +22,7 @@ from reprise.core.parallel import undisturbed
 from reprise.core.project import Project
 from reprise.flows.key import run_key
 from reprise.flows.place import DEFAULT, Place
+from reprise.flows.start_model import start_model
 from reprise.recipe.card import card_of
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
@@ -34,7 +35,7 @@ from reprise.rehearsal.model import (
 )
 from reprise.rehearsal.toy import ToyData, write_toy
 from reprise.runs.ray.alone import alone_on_this_machine
-from reprise.runs.ray.jobs import Jobs
+from reprise.runs.ray.jobs import Jobs, import_jobs_sdk
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, remove_leftovers, start_local_ray
 from reprise.runs.ray.runtime_env import merge_runtime_env
 from reprise.runs.state.attempt import AttemptEnd, Job, Outcome
@@ -93,6 +94,7 @@ class Rehearsal:
             raise OperatorError("rehearsal-arch", options.arch, message, f"one of {known}")
         verl = card_of(project.recipes, MODEL).verl
         self.tree = options.place.tree(verl.release, project)
+        self._composed: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def run(self) -> Ended:
         """Prepare, run and collect. Ctrl-C stops everything that was started."""
@@ -155,14 +157,16 @@ class Rehearsal:
         return [*result, *options.overrides]
 
     def prepare(self) -> tuple[TinyModel, ToyData]:
-        """The stand-ins: made once, then taken from the cache."""
+        """Model and data: the shipped start model, or one of another shape made once."""
         python = self.options.place.python(self.project)
         with self.console.phase("toy data"):
             data = write_toy(self.project.cache / "toy-data", seed=0)
         versions = locked_versions(self.project.root / "requirements" / "rehearsal.txt")
+        settings = ModelSettings(arch=self.options.arch)
+        if settings == ModelSettings():
+            return start_model(self.project), data
         with self.console.phase("tiny model"):
             cache = self.project.cache / "models"
-            settings = ModelSettings(arch=self.options.arch)
             model = ensure_model(cache, python, data.train, versions, self.console.line, settings)
         return model, data
 
@@ -201,12 +205,15 @@ class Rehearsal:
 
     def _compose(self, overrides: list[str]) -> dict[str, Any]:
         """The resolved config; raises OperatorError on the first override that Hydra refuses."""
-        lines = [Line(text) for text in overrides]
-        composed = compose(RECIPE, self.tree, lines, self.project.recipes)
-        for fault in composed.faults:
-            if fault.fatal:
-                raise OperatorError(fault.rule, fault.line.where, fault.message, fault.fix)
-        return composed.values
+        key = tuple(overrides)
+        if key not in self._composed:
+            lines = [Line(text) for text in overrides]
+            composed = compose(RECIPE, self.tree, lines, self.project.recipes)
+            for fault in composed.faults:
+                if fault.fatal:
+                    raise OperatorError(fault.rule, fault.line.where, fault.message, fault.fix)
+            self._composed[key] = composed.values
+        return self._composed[key]
 
     def _attempt(
         self, folder: RunFolder, python: Path, model: TinyModel, data: ToyData
@@ -241,7 +248,9 @@ class Rehearsal:
                 state.ray = own
             log = folder.path / "logs" / "ray.log"
             slots = self.options.ranks
-            ray = start_local_ray(python, folder.name, slots, temp_dir, log, [handle])
+            ray = start_local_ray(
+                python, folder.name, slots, temp_dir, log, [handle], import_jobs_sdk
+            )
         with folder.edit() as state:
             state.address, state.token_file = ray.address, str(ray.token_file)
             state.ray = own.model_copy(update={"pid": ray.pid, "created": ray.created})

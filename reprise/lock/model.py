@@ -35,6 +35,7 @@ __all__ = [
     "Machine",
     "Model",
     "Package",
+    "Shipped",
     "Submodule",
     "Tree",
 ]
@@ -229,6 +230,29 @@ class Model(Entry):
     also_seen: tuple[GitHash, ...] = ()
 
 
+class Shipped(Entry):
+    """A file that was computed once and is part of the project: its bytes are locked, not the way.
+
+    `path` is the file, `sha256` and `bytes` are its own; `files` gives the sha256 of what belongs
+    to it in the same folder, by name. `made_by` says how it was computed and `made_on` where. It
+    is not part of a machine's hash: what uses it has its sha256 in a key of its own.
+    """
+
+    pinning_keys = ("sha256", "bytes")
+
+    path: RelativePath
+    sha256: Sha256 | None = None
+    bytes: Count | None = None
+    files: dict[RelativePath, Sha256] = Field(default_factory=dict)
+    made_by: Text
+    made_on: Text
+
+    def digests(self) -> dict[str, str]:
+        """The sha256 of each file of the folder, by name; without those that are not locked."""
+        own = {self.path.rpartition("/")[2]: self.sha256} if self.sha256 else {}
+        return own | self.files
+
+
 class Environment(Entry):
     """A Python environment: a requirements file in which every wheel stands with its hashes.
 
@@ -289,6 +313,7 @@ class Lock(Base):
     package: dict[Name, Package] = Field(default_factory=dict)
     data: dict[Name, Data] = Field(default_factory=dict)
     model: dict[Name, Model] = Field(default_factory=dict)
+    shipped: dict[Name, Shipped] = Field(default_factory=dict)
     environment: dict[Name, Environment] = Field(default_factory=dict)
     contradiction: dict[Name, Contradiction] = Field(default_factory=dict)
 
@@ -305,4 +330,4 @@ class Lock(Base):
         return dict(self.entries()).get(name)
 
 
-KINDS = ("tree", "image", "package", "data", "model", "environment")
+KINDS = ("tree", "image", "package", "data", "model", "shipped", "environment")

@@ -125,9 +125,11 @@ def machine_hash(lock: Lock, machine: Machine) -> str:
 
     It is taken over the identities of its entries (model.py) as JSON with sorted keys, so that it
     moves when a locked value moves and not with comments, order, notes, mirrors or the entries of
-    other machines. Recorded runs are keyed by it.
+    other machines. Recorded runs are keyed by it. Entries without an identity (files that are
+    shipped with the project) are left out.
     """
-    entries = {name: entry.identity() for name, entry in lock.entries(machine)}
+    identities = {name: entry.identity() for name, entry in lock.entries(machine)}
+    entries = {name: identity for name, identity in identities.items() if identity}
     canonical = json.dumps(
         {"schema": lock.schema_version, "entries": entries}, sort_keys=True, separators=(",", ":")
     )

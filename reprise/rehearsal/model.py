@@ -104,13 +104,15 @@ def ensure_model(
     versions: Mapping[str, str],
     on_line: Callable[[str], None] | None = None,
     settings: ModelSettings | None = None,
+    again: bool = False,
 ) -> TinyModel:
     """Return the model in the folder `cache`; build it with the interpreter `python` if missing.
 
     `python` is the rehearsal environment's, `train` the toy training file, `versions` what
     `locked_versions` gives; `on_line` gets a line of progress now and then. A build that was
     interrupted leaves nothing that counts: the next call starts afresh. Two calls at once build
-    once. A kept model whose weights no longer have the recorded digest is built again.
+    once. A kept model whose weights no longer have the recorded digest is built again, and any
+    with `again`.
 
     Raises OperatorError when the interpreter or the training file is missing or the build fails.
     """
@@ -121,7 +123,8 @@ def ensure_model(
     key = model_key(chosen, sha256_file(train), versions)
     folder = cache / key
     with _alone(cache / f".{key}.lock") as lock:
-        if (digest := _sound(folder)) is None:
+        digest = None if again else _sound(folder)
+        if digest is None:
             _clear(cache, key)
             command = _command(folder, python, train, chosen)
             _build(folder, command, on_line or (lambda line: None), lock)

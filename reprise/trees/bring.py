@@ -24,6 +24,7 @@ _ELSEWHERE = {
     "model": "`reprise model fetch {} FOLDER` fetches it",
     "image": "the container engine pulls it; `make images` builds on it",
     "package": "the image brings it, or the wheels of a bundle",
+    "shipped": "it is part of the project",
 }
 
 

@@ -59,7 +59,7 @@ def test_no_recorded_run_raises_an_alarm(path: Path) -> None:
 
 
 def test_there_are_recorded_runs() -> None:
-    assert len(RECORDED) >= 16
+    assert len(RECORDED) >= 13
 
 
 def collapse() -> list[tuple[int, dict[str, float]]]:

@@ -25,6 +25,7 @@ from reprise.lock.model import (
     Lock,
     Model,
     Package,
+    Shipped,
     Tree,
 )
 from reprise.lock.read import machine_hash, parse_lock, read_text, resolve_name
@@ -82,6 +83,9 @@ def _resolve(
                 fix = "change requirements/*.in, `make lock-requirements`, then repeat without --to"
                 raise OperatorError("lock-update", full, "follows its requirements file", fix)
             return resolve_environment(root, environment)
+        case Shipped() as shipped:
+            fix = f"{shipped.made_by} makes it anew; copy the result, then edit its sha256"
+            raise OperatorError("lock-update", full, "is shipped with the project", fix)
         case _:
             raise OperatorError("lock-update.cannot-resolved", full)
 

@@ -16,7 +16,17 @@ from reprise.core.files import sha256_file
 from reprise.core.findings import Report
 from reprise.images.verify import verify_image
 from reprise.lock.installed import Installed
-from reprise.lock.model import Data, Entry, Environment, Image, Lock, Model, Package, Tree
+from reprise.lock.model import (
+    Data,
+    Entry,
+    Environment,
+    Image,
+    Lock,
+    Model,
+    Package,
+    Shipped,
+    Tree,
+)
 from reprise.lock.read import data_folder
 from reprise.lock.requirements import Pin, pins_sha256, read_pins
 from reprise.lock.rows import Row, Site, unpinned
@@ -193,6 +203,25 @@ def _in_one_file(model: Model) -> bool:
     return isinstance(whole, str)
 
 
+def _shipped(name: str, shipped: Shipped, site: Site) -> Row:
+    """Every file that is shipped, against its digest."""
+    if shipped.sha256 is None:
+        return unpinned(name, shipped)
+    folder = (site.root / shipped.path).parent
+    row = Row(name, "ok", shipped.sha256)
+    for file, expected in shipped.digests().items():
+        path = folder / file
+        if not path.is_file():
+            row.state, row.message = "missing", f"{path} does not exist"
+        elif (found := sha256_file(path)) != expected:
+            row.state, row.expected, row.found = "drift", f"{file} {expected}", found
+        else:
+            continue
+        row.fix = f"git checkout -- {shipped.path.rpartition('/')[0]}"
+        return row
+    return row
+
+
 def _package(name: str, package: Package, site: Site) -> Row:
     if site.python is None:
         message = "no interpreter was named in which to look for it"
@@ -246,4 +275,5 @@ _VERIFIERS: tuple[tuple[type[Entry], Callable[[str, Any, Site], Row]], ...] = (
     (Package, _package),
     (Image, verify_image),
     (Model, _model),
+    (Shipped, _shipped),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import time
@@ -16,7 +17,7 @@ from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.log_tail import ENDED, LogTail
 from reprise.runs.ray.nodes import token_refused
 
-__all__ = ["ENDED", "Jobs", "open_jobs", "read_token"]
+__all__ = ["ENDED", "Jobs", "import_jobs_sdk", "open_jobs", "read_token"]
 
 _NO_AGENT = "No available agent"
 # As Ray's SDK words an answer; an id or an address may hold these digits as well.
@@ -32,6 +33,11 @@ _PACKAGE_FIX = "check runtime_env.yaml: the size of the working directory, its e
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
 _WRITE_SECONDS = 300.0
+
+
+def import_jobs_sdk() -> None:
+    """Import what `Jobs` needs of Ray: two seconds, which can pass while something else starts."""
+    importlib.import_module("ray.job_submission")
 
 
 class Jobs:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,11 +80,13 @@ def start_local_ray(
     temp_dir: Path,
     log: Path,
     holds: Sequence[int] = (),
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> LocalRay:
     """Start Ray with the interpreter `python`, offering `slots` logical GPUs, and wait for it.
 
     `temp_dir` is a folder of `new_temp_dir`. Ray's own messages go to the file `log`. `holds` are
-    file handles that Ray's launcher keeps open as long as it lives.
+    file handles that Ray's launcher keeps open as long as it lives; `meanwhile` is called once
+    while it starts.
     Raises OperatorError when Ray ends during its start, CannotTell when it does not answer.
     """
     token_file = temp_dir / "token"
@@ -138,6 +140,7 @@ def start_local_ray(
             created=psutil.Process(process.pid).create_time(),
             segments=Segments(run_id, temp_dir / _SEGMENTS),
         )
+        meanwhile()
         _wait_ready(ray, process, log)
     except BaseException:
         # Also what an interrupt left before it was known here: it is found by its mark.
