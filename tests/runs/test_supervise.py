@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,21 +27,11 @@ from reprise.runs.supervise.retry import Policy
 from reprise.runs.supervise.stopping import stop_run
 from reprise.runs.supervise.supervise import GONE_RULE, OUT_OF_SIGHT, Supervised, supervise
 from reprise.triage.first_error import first_error
-from tests.saying import unique
 
 pytestmark = pytest.mark.rehearsal
 
 HERE = Path(__file__).resolve().parent
 TOTAL = 6
-
-
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRay]:
-    path = tmp_path_factory.mktemp("ray")
-    python = find_project().rehearsal_python
-    started = start_local_ray(python, unique("attempts"), 1, new_temp_dir(), path / "ray.log")
-    yield started
-    assert started.stop() == []
 
 
 @dataclass
