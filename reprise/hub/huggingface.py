@@ -142,14 +142,14 @@ def retries_told(say: Callable[[str], None]) -> Iterator[None]:
     """
     logger = logging.getLogger("huggingface_hub")
     before = list(logger.handlers)
-    logger.handlers = [_Told(say)]
+    logger.handlers = [_Messages(say)]
     try:
         yield
     finally:
         logger.handlers = before
 
 
-class _Told(logging.Handler):
+class _Messages(logging.Handler):
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
         self._say = say

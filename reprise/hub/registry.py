@@ -1,7 +1,7 @@
 """Resolve a tag in a container registry through the OCI distribution API.
 
 Docker Hub, a site's mirror and a registry on this machine speak the same protocol: a manifest is
-asked for by tag, an answer 401 names where to get a token, and the digest is that of the bytes.
+requested by tag, an answer 401 names the place to get a token, and the digest is that of the bytes.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def verl_tree(
 
 def launcher_environment(loggers: Iterable[str]) -> dict[str, str]:
     """What `reprise train` adds to a job's environment: a metrics file and a TensorBoard folder
-    for each attempt, and trackers that stay offline unless the operator's environment says more.
+    for each attempt, and offline trackers unless the operator's environment sets another mode.
     """
     environment = {
         "VERL_FILE_LOGGER_PATH": "/<REPRISE_RUN_DIR>/metrics/attempt-1.jsonl",

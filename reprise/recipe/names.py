@@ -61,7 +61,7 @@ def names_of_sources(
 ) -> dict[str, object]:
     """The content of one file of recipes/common/names: the fields of the `wanted` classes.
 
-    `files` maps the name by which each source is cited to where it lies.
+    `files` maps the cited name of each source to its path.
     """
     texts = [path.read_text(encoding="utf-8") for path in files.values()]
     names: set[str] = set()

@@ -180,10 +180,10 @@ def test_the_edge_of_a_batch(rows: int, expected: int, tmp_path: Path, router: A
 @pytest.mark.parametrize(
     ("copies", "n", "severity", "words"),
     [
-        (32, 1, Severity.NOTE, "32 samples a problem"),
-        (32, 32, Severity.WARNING, "validation is 32x too large"),
-        (1, 1, Severity.WARNING, "1 samples a problem"),
-        (1, 32, Severity.NOTE, "32 samples a problem"),
+        (32, 1, Severity.NOTE, "32 samples per problem"),
+        (32, 32, Severity.WARNING, "validation is 32 times too large"),
+        (1, 1, Severity.WARNING, "1 samples per problem"),
+        (1, 32, Severity.NOTE, "32 samples per problem"),
     ],
 )
 def test_samples_a_problem(

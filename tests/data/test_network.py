@@ -84,4 +84,4 @@ def test_weights_are_not_asked_for_where_nobody_answers_any_more(
     *asked, last = errors
     assert len(asked) < len(files)
     assert all(isinstance(error, Unreached) for error in asked)
-    assert f"{len(files) - len(asked)} more files were not asked for" in last.message
+    assert f"{len(files) - len(asked)} more files were not tried" in last.message

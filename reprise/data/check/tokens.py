@@ -108,7 +108,7 @@ class _Generation(jinja2.ext.Extension):
     tags = {"generation"}  # noqa: RUF012  (declared so by Jinja2)
 
     def parse(self, parser: Any) -> Any:
-        """Replace the block by what stands in it."""
+        """Replace the block by its content."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 

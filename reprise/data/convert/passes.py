@@ -96,7 +96,7 @@ def run_pass(
     tally: Tally,
     progress: Callable[[int], None] | None,
 ) -> Iterator[Kept]:
-    """One pass over the input: converts, counts, and leaves out what the choices say."""
+    """One pass over the input: converts, counts, and leaves out rows by the choices."""
     seen: set[tuple[int, int]] = set()
     for chunk in table.chunks():
         kept = Kept([], [], [], chunk.columns)

@@ -54,7 +54,7 @@ class VerlTree:
 def tree_at(folder: Path, origin: str, display: str | None = None) -> VerlTree | None:
     """The tree in `folder`, which is a checkout of verl, a site folder or the package itself.
 
-    None when there is no ppo_trainer.yaml in it.
+    None when ppo_trainer.yaml is missing in it.
     """
     for package in (folder / "verl", folder):
         if (package / "trainer" / "config" / "ppo_trainer.yaml").is_file():

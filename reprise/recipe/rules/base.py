@@ -124,6 +124,6 @@ def divisors(number: int) -> list[int]:
 
 def choice(values: Iterable[int], current: int) -> str:
     """The value nearest to `current`, the others after it: `4 (or 1, 2, 8)`; '' without values."""
-    nearest, *others = sorted(values, key=lambda value: abs(value - current)) or [None]
-    listed = ", ".join(map(str, sorted(others)))
-    return "" if nearest is None else f"{nearest} (or {listed})" if listed else str(nearest)
+    ordered = sorted(values, key=lambda value: abs(value - current))
+    others = ", ".join(map(str, sorted(ordered[1:])))
+    return "".join(map(str, ordered[:1])) + (f" (or {others})" if others else "")

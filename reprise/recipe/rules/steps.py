@@ -15,7 +15,7 @@ def _epoch(setup: Setup, out: Judgement) -> None:
     if not batch:
         raise Undecided("data.train_batch_size is not set")
     steps, rest = divmod(rows, batch)
-    out.show(f"{rows:,} rows // batch {batch} = {steps:,} steps an epoch, {rest} rows unused")
+    out.show(f"{rows:,} rows // batch {batch} = {steps:,} steps per epoch, {rest} rows unused")
     if steps == 0:
         out.error("data.train_batch_size", "recipe-steps-epoch.none", rows=rows, batch=batch)
     elif rest:
