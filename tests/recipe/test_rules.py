@@ -451,7 +451,7 @@ def test_save_frequency_against_steps(
     ("rows", "prompts", "n", "wanted", "part"),
     [
         (64, 2, 1, "ok", "32 x n 1 = 32"),
-        (64, 2, 32, "warning", "32x too large"),
+        (64, 2, 32, "warning", "32 times too large"),
         (2, 2, 1, "warning", "avg@32"),
         (2, 2, 32, "ok", "1 x n 32 = 32"),
     ],
@@ -530,7 +530,7 @@ def test_settings_that_the_engine_does_not_know(
     [
         ("moe_grouped_gemm", "ok", ""),
         ("no_masked_softmax_fusion", "error", "masked_softmax_fusion=False"),
-        ("swiglu", "error", "leave out"),
+        ("swiglu", "error", "remove "),
         ("moe_groupd_gemm", "error", "moe_grouped_gemm"),
     ],
 )
@@ -614,7 +614,7 @@ def test_resume_with_another_number_of_ranks(setup_of: Callable[..., Setup], tmp
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("60")
     state, text = verdict("resume-world-size", setup_of(machine(2, 8) | place))
     assert state == "error"
-    assert "start from 0" in text
+    assert "start from step 0" in text
 
 
 def test_resume_of_a_checkpoint_that_can_be_redistributed(
