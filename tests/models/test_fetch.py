@@ -196,7 +196,7 @@ def test_files_of_other_bytes_in_the_way_stay(served: Path, tmp_path: Path) -> N
         (target / name).write_bytes(change or data[:-1] + b"x")
     with serving(served) as (endpoint, _):
         errors = get(Hub(endpoint), served, tmp_path)
-    assert len(errors) == 2 and all("another file is there" in str(error) for error in errors)
+    assert len(errors) == 2 and all("another file is in place" in str(error) for error in errors)
     assert (target / "tokenizer.json").read_bytes() == b"[]"
 
 
