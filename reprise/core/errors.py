@@ -22,8 +22,9 @@ class OperatorError(Exception):
     ) -> None:
         if message is None:
             message, fix = render(rule, values)
+            rule = rule_id(rule)
         super().__init__(f"{where}: {message}")
-        self.rule = rule_id(rule)
+        self.rule = rule
         self.where = where
         self.message = message
         self.fix = fix

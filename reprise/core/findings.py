@@ -99,7 +99,8 @@ def make_finding(
     """
     if message is None:
         message, fix = rules.render(rule, values)
-    return Finding(rules.rule_id(rule), severity, where, message, fix)
+        rule = rules.rule_id(rule)
+    return Finding(rule, severity, where, message, fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +135,15 @@ class Report:
 
         `rule` names a text of the registry, filled with `values`; or a rule, with its own words.
         """
-        self.checks.append(Check(rules.rule_id(rule), State.FAILED))
-        self._add(Severity.ERROR, rule, where, message, fix, values)
+        found = self._add(Severity.ERROR, rule, where, message, fix, values)
+        self.checks.append(Check(found.rule, State.FAILED))
 
     def unknown(
         self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
         """Record that a rule could not be evaluated, and why; arguments as of `failed`."""
-        self.checks.append(Check(rules.rule_id(rule), State.UNKNOWN))
-        self._add(Severity.WARNING, rule, where, message, fix, values)
+        found = self._add(Severity.WARNING, rule, where, message, fix, values)
+        self.checks.append(Check(found.rule, State.UNKNOWN))
 
     def warn(
         self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
@@ -164,8 +165,10 @@ class Report:
         message: str | None,
         fix: str,
         values: Mapping[str, object],
-    ) -> None:
-        self.findings.append(make_finding(severity, rule, where, message, fix, values))
+    ) -> Finding:
+        found = make_finding(severity, rule, where, message, fix, values)
+        self.findings.append(found)
+        return found
 
     def settle(self, rule: str) -> None:
         """Record `rule` as passed unless it already has a state (it found nothing wrong)."""
