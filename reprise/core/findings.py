@@ -58,10 +58,10 @@ EXIT_CODES: Mapping[Verdict, int] = {Verdict.OK: 0, Verdict.PROBLEM: 1, Verdict.
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to tell the operator.
+    """One result shown to the operator.
 
     `where` names the operator's own thing: file:line, a lock entry, a host, metric@step.
-    `fix` is what to type or change; empty only for notes. A URL's login is in none of them.
+    `fix` is what to type or change; empty only for notes. Credentials in URLs are removed.
     """
 
     rule: str
@@ -132,7 +132,7 @@ class Report:
     ) -> None:
         """Record that a rule does not hold: an error.
 
-        `rule` names a text of the registry, filled with `values`; or a rule, with its own words.
+        `rule` names a text of the registry, filled with `values`; or a rule, with its own text.
         """
         self.checks.append(Check(rules.rule_id(rule), State.FAILED))
         self._add(Severity.ERROR, rule, where, message, fix, values)
@@ -147,7 +147,7 @@ class Report:
     def warn(
         self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
-        """Add a warning; it does not change the verdict. Record the rule's state apart."""
+        """Add a warning; it does not change the verdict. Record the rule's state separately."""
         self._add(Severity.WARNING, rule, where, message, fix, values)
 
     def note(
