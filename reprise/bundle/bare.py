@@ -191,7 +191,7 @@ def _site(
 def _operator(
     root: Path, folder: Path, lock: Lock, python: str, files: dict[str, Path], on_step: OnStep
 ) -> None:
-    """What `reprise` needs, for the machine's Python: its own packages, in addition to the machine's."""
+    """The packages of `reprise` itself, for the machine's Python."""
     for name, environment in lock.environment.items():
         if "operator" in environment.machines:
             on_step(f"{name}: site tree", 0, None)

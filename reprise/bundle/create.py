@@ -168,7 +168,7 @@ def _collect(
 
 
 def _project(staging: Staging, report: Report) -> None:
-    """The project itself first, then the script that opens a bundle on a machine with nothing installed."""
+    """The project itself first, then the script that opens a bundle without `reprise`."""
     script = staging.root / SCRIPT
     if script.is_file():
         staging.files["unbundle.sh"] = script

@@ -210,7 +210,7 @@ def _finish(laid: Laid, on_step: OnStep) -> None:
 
 
 def place_data(laid: Laid, lock_path: Path, report: Report) -> None:
-    """Copy the bundle's data files to the paths of the lock; a different file is not overwritten."""
+    """Copy the bundle's data files to the lock's paths; a different file is not overwritten."""
     lock: Lock = read_lock(lock_path)
     for name in [entry for entry in laid.entries if entry.startswith("data.")]:
         data = lock.data.get(name.partition(".")[2])

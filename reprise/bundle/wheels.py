@@ -48,7 +48,7 @@ def add_configs(staging: Staging, report: Report) -> None:
 
 
 def add_environment(staging: Staging, name: str, environment: Environment) -> None:
-    """Every wheel of an environment's requirements. Raises OperatorError when one is not available."""
+    """Every wheel of an environment's requirements. Raises OperatorError when one is missing."""
     pins = read_pins(staging.root / environment.requirements)
     # Left alone, pip takes the file whose hash the index announces: a build of torch for CUDA,
     # also where the site has one for the CPU. Ask for that by name first; when there is none,

@@ -1,4 +1,4 @@
-"""Interrupts, heard wherever the main thread sleeps."""
+"""Interrupts that also reach a sleeping main thread."""
 
 from __future__ import annotations
 
