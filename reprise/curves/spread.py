@@ -15,7 +15,7 @@ __all__ = ["ALPHA", "POWER", "Bounds", "bounds", "coverage", "fill", "needed_run
 
 # Probability, a check, of failing an honest run; together six in a thousand.
 ALPHA = {"reward": 0.0035, "validation": 0.0015, "probs-diff": 0.0005, "kl": 0.0005}
-# The smallest regression that a comparison "can see" is the one it sees with this probability.
+# The minimum detectable drop is detected with this probability.
 POWER = 0.9
 
 
@@ -24,7 +24,7 @@ class Bounds:
     """Per window (arrays of shape (W,)): what a new run of the same process stays above.
 
     `mean` of the reference runs, `deviation` used for one run, `half` = distance from the mean
-    to the one-sided bound, `smallest` = loss that is seen with probability POWER.
+    to the one-sided bound, `smallest` = drop that is detected with probability POWER.
     `freedom` = degrees of freedom behind `deviation`, `runs` = k.
     """
 
@@ -71,7 +71,7 @@ def _shift(critical: float, freedom: float) -> float:
 
 
 def needed_runs(deviation: float, margin: float, windows: int, alpha: float) -> int | None:
-    """Reference runs after which a loss of `margin` would be seen; None when 40 are too few."""
+    """Reference runs needed to detect a drop of `margin`; None when 40 are too few."""
     for runs in range(3, 41):
         critical = float(stats.t.isf(alpha / windows, runs - 1))
         if _shift(critical, runs - 1) * deviation * np.sqrt(1 + 1 / runs) <= margin:

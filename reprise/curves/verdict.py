@@ -1,4 +1,4 @@
-"""verdict.json: the outcome of a comparison for people who read it by program."""
+"""verdict.json: the outcome of a comparison for programs."""
 
 from __future__ import annotations
 

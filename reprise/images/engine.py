@@ -126,7 +126,7 @@ def can_build(engine: str) -> None:
 
 
 def _without_buildkit(engine: str) -> str | None:
-    """The version of a docker client without buildx; None when it can build, or is another engine."""
+    """The version of a docker client that cannot build; None for all other clients."""
     if Path(engine).name != "docker" or ask(engine, "buildx", "version").returncode == 0:
         return None
     version = ask(engine, "version", "--format", "{{.Client.Version}}").stdout.strip()

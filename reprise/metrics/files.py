@@ -111,7 +111,7 @@ def _read_jsonl(path: Path, rows: Rows) -> None:
 
 
 def parse_json_line(line: bytes) -> tuple[int, dict[str, float]] | None:
-    """Parse one line of verl's `file` logger or a tracker's: (step, metrics); None for any other line.
+    """Parse a line of verl's `file` logger or a tracker: (step, metrics); None for other lines.
 
     NaN and Infinity are numbers here, as Python writes them.
     """

@@ -112,9 +112,9 @@ def update(
         moved = report.data["moved"]
         for row in moved:
             typer.echo(f"{row['key']}: {row['old'] or '(none)'} -> {row['new'] or '(none)'}")
-        machines = ", ".join(report.data["machines"]) or "none"
+        machines = ", ".join(report.data["machines"]) or "no machine"
         typer.echo(
-            f"{report.data['entry']}: {len(moved)} values changed; changed machine hashes: {machines}"
+            f"{report.data['entry']}: {len(moved)} values changed; hashes changed for {machines}"
         )
     finish(report, as_json)
 
