@@ -176,7 +176,7 @@ def _project(staging: Staging, report: Report) -> None:
     if not has_commits(staging.root, report):
         return
     target = staging.folder / "project.bundle"
-    # With its branch, so that a clone of the bundle stands on it.
+    # With its branch, so that a clone of the bundle checks it out.
     branch = git("rev-parse", "--abbrev-ref", "HEAD", cwd=staging.root).strip()
     refs = ["HEAD"] if branch == "HEAD" else ["HEAD", f"refs/heads/{branch}"]
     git("bundle", "create", "-q", str(target.absolute()), *refs, cwd=staging.root)

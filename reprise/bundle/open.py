@@ -18,7 +18,7 @@ from reprise.core.findings import Report
 from reprise.core.rules import render
 from reprise.lock.model import Lock
 from reprise.lock.read import data_folder, read_lock
-from reprise.trees.bring import Brought
+from reprise.trees.install import Unpacked
 from reprise.trees.setup import alone
 
 __all__ = ["Laid", "lay_out", "parts_of", "place_data", "verify_bundle"]
@@ -43,7 +43,7 @@ def verify_bundle(target: Path, on_step: OnStep = lambda *_: None) -> Report:
     """Check every bit of a bundle, part by part.
 
     A damaged part is an error that names it; a part that is not there leaves the bundle unknown.
-    `data`: `bundle`, `parts`, `missing`, `entries`. Raises OperatorError when there is no file.
+    `data`: `bundle`, `parts`, `missing`, `entries`. Raises OperatorError when no file exists.
     """
     report = Report("bundle verify")
     seen: dict[str, dict[int, Manifest]] = {}
@@ -96,11 +96,11 @@ class Laid:
         """The entries of the lock in it."""
         return list(self.manifest.about.get("entries", []))
 
-    def brought(self) -> Brought:
+    def unpacked(self) -> Unpacked:
         """Its content for `setup`."""
         git = {path.stem: path for path in sorted((self.folder / "git").glob("*.bundle"))}
         names = [entry.partition(".")[2] for entry in self.entries if entry.startswith("env")]
-        return Brought(git, dict.fromkeys(names, self.folder / "wheels"))
+        return Unpacked(git, dict.fromkeys(names, self.folder / "wheels"))
 
 
 def lay_out(root: Path, targets: Sequence[Path], on_step: OnStep = lambda *_: None) -> Laid | None:

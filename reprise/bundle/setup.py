@@ -11,7 +11,7 @@ from reprise.bundle.open import last_laid, lay_out, missing_parts, parts_of, pla
 from reprise.core.findings import Report
 from reprise.lock.model import Machine
 from reprise.lock.read import machine_hash, read_lock, resolve_name
-from reprise.trees.bring import PLACED, setup
+from reprise.trees.install import PLACED, setup
 from reprise.trees.setup import OnTree
 
 __all__ = ["setup_from_bundle"]
@@ -64,7 +64,7 @@ def setup_from_bundle(
     placed = [name for name in entries if name.startswith(_PLACED)]
     if placed:
         report.absorb(
-            placed_report := setup(lock_path, placed, machine, (), on_tree, laid.brought())
+            placed_report := setup(lock_path, placed, machine, (), on_tree, laid.unpacked())
         )
         report.data |= placed_report.data
     place_configs(root, laid.folder / "wheels", report)

@@ -111,7 +111,7 @@ def _install(requirements: Path, python: str, target: Path) -> None:
     platforms = ["manylinux2014", "manylinux2010", "manylinux1"]
     platforms += [f"manylinux_2_{minor}" for minor in range(5, _GLIBC_MINOR + 1)]
     command = [*find_pip(), "install", "-q", "--no-deps", "--require-hashes", "--no-input"]
-    # `pip install` holds a package's Requires-Python against the Python that runs it.
+    # `pip install` compares Requires-Python with the Python that runs pip.
     command += ["--ignore-requires-python"]
     command += ["--no-compile", "--python-version", python, "--implementation", "cp"]
     command += ["--abi", "cp" + python.replace(".", ""), "--abi", "abi3", "--abi", "none"]
@@ -196,7 +196,7 @@ def pack_files(target: Path, root: Path, files: Sequence[Path]) -> None:
 
 
 def pack_checkout(target: Path, checkout: Path, commit: str, paths: Sequence[str]) -> None:
-    """Write a .tar.xz of `paths` of a checkout at `commit`, as git holds them.
+    """Write a .tar.xz of `paths` of a checkout at `commit`, as git has them.
 
     For machines without git. Raises GitError.
     """

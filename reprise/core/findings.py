@@ -116,7 +116,7 @@ class Check:
 
 @dataclass(slots=True)
 class Report:
-    """What a command found out. `data` holds the command's own results (JSON values only)."""
+    """The result of a command. `data` holds the command's own results (JSON values only)."""
 
     command: str
     checks: list[Check] = field(default_factory=list)
@@ -124,7 +124,7 @@ class Report:
     data: dict[str, Any] = field(default_factory=dict)
 
     def passed(self, rule: str) -> None:
-        """Record that `rule` was evaluated and holds."""
+        """Record that `rule` was evaluated and is met."""
         self.checks.append(Check(rule, State.PASSED))
 
     def failed(

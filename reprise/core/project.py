@@ -50,7 +50,7 @@ class Project:
 def find_project() -> Project:
     """The checkout around the working directory, else the one that contains this package.
 
-    Raises OperatorError when neither holds a versions.lock.
+    Raises OperatorError when neither has a versions.lock.
     """
     here = Path.cwd()
     package = Path(__file__).resolve().parent.parent

@@ -20,12 +20,12 @@ __all__ = ["ENOUGH", "against_seeds", "valid_probs_diff"]
 _FLOOR = 1e-6
 # Seeds that agree closely would flag another CPU; only half as much again is a real difference.
 _MATERIAL_FACTOR = 1.5
-# Two runs give bounds beyond what a float holds; e to the 50th is as good as no bound.
+# Two runs give bounds beyond the range of a float; e to the 50th is as good as no bound.
 _MOST = 50.0
 # Against one reference run, whose spread is unknown.
 _GROSS_FACTOR = 3.0
 _WINDOWS = 3
-# A median over half of a window still tells its level.
+# A median over half of a window still shows its level.
 ENOUGH = 0.5
 
 

@@ -1,4 +1,4 @@
-"""How far a new run may lie from k reference runs: Student prediction bounds by windows."""
+"""How far a new run may be from k reference runs: Student prediction bounds by windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reprise.metrics.table import FloatArray
 
 __all__ = ["ALPHA", "POWER", "Bounds", "bounds", "coverage", "fill", "needed_runs", "step_noise"]
 
-# Probability, a check, of failing an honest run; together six in a thousand.
+# Probability per check of failing a correct run; together six in a thousand.
 ALPHA = {"reward": 0.0035, "validation": 0.0015, "probs-diff": 0.0005, "kl": 0.0005}
 # The minimum detectable drop is detected with this probability.
 POWER = 0.9
@@ -41,7 +41,7 @@ def bounds(seeds: FloatArray, alpha: float) -> Bounds:
 
     Student's prediction interval for one further observation, Bonferroni over the W windows.
     The deviation is the larger of the window's own and the pooled one, so that a window in which
-    k runs agree by luck does not fail honest runs; its degrees of freedom are Satterthwaite's for
+    k runs agree by luck does not fail correct runs; its degrees of freedom are Satterthwaite's for
     correlated windows. benchmarks/curves measures that the error rate stays under `alpha`.
     """
     runs, windows = seeds.shape

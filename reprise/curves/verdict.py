@@ -20,7 +20,7 @@ _KIND = Kind(
     rule="verdict-file",
     noun="a verdict",
     version=1,
-    fix="judge the run again, which writes the file anew: reprise reproduce --run RUN",
+    fix="judge the run again, which rewrites the file: reprise reproduce --run RUN",
     absent="judge the run, which writes the file: reprise reproduce --run RUN",
 )
 

@@ -68,7 +68,7 @@ def images_to_archive(lock: Lock, name: str, image: Image) -> tuple[str, list[st
 def archive_images(lock: Lock, name: str, image: Image, target: Path) -> None:
     """Archive the locked image, under the tag it is wanted by, and what was built here on it.
 
-    Layers that both have are in the archive once. Raises OperatorError when neither is held.
+    Layers that both have are in the archive once. Raises OperatorError when the engine has neither.
     """
     engine, held = images_to_archive(lock, name, image)
     locked, wanted = f"{image.repository}@{image.digest}", f"{image.repository}:{image.want}"

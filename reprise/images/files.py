@@ -46,7 +46,7 @@ _CODE = ("plugins", "recipes", "reprise", "requirements", "scripts")
 
 
 def _kind(machine: machines.Machine) -> Kind:
-    """A vendor's image is built on its locked base; the cpu image holds the whole project."""
+    """A vendor's image is built on its locked base; the cpu image has the whole project."""
     folder = f"docker/{machine.image}"
     if machine.image != "cpu":
         return Kind(machine.image, machine.lock, (*_ALL, folder), machine.image_trees)

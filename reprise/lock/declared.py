@@ -67,7 +67,7 @@ def _requirements(text: str) -> Iterator[tuple[int, Requirement]]:
 
 
 def _line(text: str, part: str) -> int:
-    """The line on which `part` stands between quotes, or 1."""
+    """The line that has `part` in quotes, or 1."""
     for number, line in enumerate(text.splitlines(), 1):
         if f'"{part}"' in line or f"'{part}'" in line:
             return number
@@ -84,7 +84,7 @@ def _pyproject(text: str) -> Iterator[tuple[int, Requirement]]:
     uv = data.get("tool", {}).get("uv", {})
     for item in [*project.get("dependencies", []), *uv.get("override-dependencies", [])]:
         requirement = _parse(item)
-        # An override with a marker that never holds takes a dependency away: it requires nothing.
+        # An override with a marker that is never true removes a dependency: it requires nothing.
         if requirement is not None and "'never'" not in item:
             yield _line(text, item), requirement
 

@@ -53,7 +53,7 @@ class Installed:
     markers: dict[str, str]
 
     def applies(self, requirement: Requirement) -> bool:
-        """Whether the requirement's marker holds there, with no extra asked for."""
+        """Whether the requirement's marker is true there, without extras."""
         marker = requirement.marker
         return marker is None or marker.evaluate({**self.markers, "extra": ""})
 

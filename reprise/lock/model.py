@@ -260,8 +260,8 @@ class Environment(Entry):
     does not move with the file's comments and layout; `pins` counts them. `extra` gives the sha256
     of further requirements files that only some machines need and that change no result.
 
-    With `trim` the environment is a site tree (site.py) beside a Python and a torch that the
-    machine itself has: the file says what is left out of it, `provided` the packages that the
+    With `trim` the environment is a site tree (site.py) for a machine with its own Python and
+    torch: the file says what is left out of it, `provided` the packages that the
     machine was seen to have, by distribution.
     """
 
@@ -286,7 +286,7 @@ class Contradiction(Base):
     locked set does not meet: `lock verify` finds it again or reports that it is gone. `guide` means
     that the lock departs from what the guide says, which no file declares and nothing re-reads.
     `declared_by` names the entry whose files declare it (or the guide), `in_file` the file within,
-    `locked` the entry that stands against it (`python` for the interpreter, `absent` for a
+    `locked` the entry that conflicts with it (`python` for the interpreter, `absent` for a
     distribution left out on purpose). `not_when` says when the lock would be wrong after all, and
     `tripped_by` is that condition as a fact about a recipe (see contradict.py).
     """

@@ -88,7 +88,7 @@ def _schema_fault(error: ErrorDetails, lines: Lines, name: str) -> tuple[str, st
 
 
 def parse_lock(text: str, name: str = "versions.lock") -> Lock:
-    """The lock that `text` holds; `name` is how findings call the file.
+    """The lock that `text` holds; `name` is the file's name in findings.
 
     Raises LockError with every problem and its line: not TOML, or not of the lock's schema.
     """

@@ -66,7 +66,7 @@ def _shown(value: str | int | list[str]) -> str:
 
 
 def _replaced(span: str, key: str, value: str | int | list[str]) -> str:
-    """The lines of one key with another value; what stands before and after it stays."""
+    """The lines of one key with another value; the text before and after it stays."""
     document = tomlkit.parse(span)
     document[key] = value
     return tomlkit.dumps(document)

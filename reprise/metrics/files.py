@@ -119,7 +119,7 @@ def parse_json_line(line: bytes) -> tuple[int, dict[str, float]] | None:
         item = orjson.loads(line)
     except orjson.JSONDecodeError:
         try:
-            item = json.loads(line)  # Python's own writer puts NaN and Infinity as bare words
+            item = json.loads(line)  # Python's own writer writes NaN and Infinity without quotes
         except ValueError:
             return None
     if not isinstance(item, dict):

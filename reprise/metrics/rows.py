@@ -95,7 +95,7 @@ class Rows:
 def _superseded(attempt: IntArray, step: IntArray, training: BoolArray) -> BoolArray:
     """Rows that no later attempt trained again: shape (rows,).
 
-    An attempt that resumes at step s trained s and all that follows anew, so the earlier
+    An attempt that resumes at step s trained s and all later steps again, so the earlier
     attempt's rows from s on belong to weights that were thrown away.
     """
     live = np.ones(len(step), dtype=bool)

@@ -24,7 +24,7 @@ class Standing(StrEnum):
     DIRTY = "dirty"  # at the locked commit, with other contents
     MOVED = "moved"  # at another commit
     SUPERSEDED = "superseded"  # clean at the commit that the lock named before
-    WRONG_TREE = "wrong-tree"  # the locked commit holds another tree than the lock says
+    WRONG_TREE = "wrong-tree"  # the locked commit has another tree than the lock says
     UNKNOWN = "unknown"
 
 
@@ -49,7 +49,7 @@ class Checkout:
 def inspect(path: Path, commit: str, tree: str | None) -> Checkout:
     """Compare the checkout at `path` with a commit and, where it is known, its tree hash.
 
-    Every tracked file is read and hashed anew: sizes and times that git remembers are not
+    Every tracked file is read and hashed again: sizes and times that git remembers are not
     trusted. Nothing in the checkout is written, not even its index.
     """
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):

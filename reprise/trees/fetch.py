@@ -97,7 +97,7 @@ def fetch_commit(repo: Path, commit: str, urls: Sequence[str], on_phase: OnPhase
 def fetch_bundle(repo: Path, commit: str, bundle: Path) -> Fetched:
     """Fetch `commit` into `repo` from a git bundle that was made of a checkout without history.
 
-    Raises OperatorError when the bundle holds another commit or cannot be read.
+    Raises OperatorError when the bundle has another commit or cannot be read.
     """
     # Tells git that the commit's parents are left out on purpose.
     (repo / ".git" / "shallow").write_text(f"{commit}\n")

@@ -93,8 +93,8 @@ def git(
     """Run `git args` and return its standard output; `on_line` is called with progress lines.
 
     Git gets no terminal, so that it fails where it would ask. When this process is interrupted,
-    git and its helpers are stopped before the interruption goes on.
-    Raises GitError when git fails, CannotTell when there is no git.
+    git and its helpers are stopped before the interruption continues.
+    Raises GitError when git fails, CannotTell when git is not installed.
     """
     command = ["git"]
     for setting in (*_CONFIG, *config):

@@ -15,7 +15,7 @@ from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.progress import Display, Task
 from reprise.core.project import find_project
-from reprise.trees.bring import setup as install
+from reprise.trees.install import setup as install
 from reprise.trees.sources import mirrors_from
 
 __all__ = ["register"]

@@ -14,7 +14,7 @@ from reprise.trees.environments import place_environment
 from reprise.trees.setup import OnTree, setup_trees
 from reprise.trees.sources import Mirror
 
-__all__ = ["PLACED", "Brought", "setup"]
+__all__ = ["PLACED", "Unpacked", "setup"]
 
 PLACED = ("tree", "environment")
 """The kinds of entries that `setup` itself installs."""
@@ -29,7 +29,7 @@ _ELSEWHERE = {
 }
 
 
-class Brought:
+class Unpacked:
     """What a bundle has already unpacked for `setup`, by entry name; empty without a bundle."""
 
     def __init__(
@@ -45,7 +45,7 @@ def setup(
     machine: Machine,
     mirrors: Sequence[Mirror] = (),
     on_tree: OnTree = lambda *_: None,
-    brought: Brought | None = None,
+    unpacked: Unpacked | None = None,
 ) -> Report:
     """Install the named entries, or all of `machine`: its source trees and environments.
 
@@ -55,12 +55,12 @@ def setup(
     lock = read_lock(lock_path)
     full = [resolve_name(lock, name, PLACED) for name in names]
     chosen = full or entries_of(lock, machine)
-    brought = brought or Brought()
+    unpacked = unpacked or Unpacked()
     root = lock_path.parent
     trees = {name: lock.tree[name] for name in _of(chosen, "tree")}
-    report = setup_trees(root, trees, mirrors, on_tree, brought.trees)
+    report = setup_trees(root, trees, mirrors, on_tree, unpacked.trees)
     for name in _of(chosen, "environment"):
-        _environment(report, lock, root, name, brought)
+        _environment(report, lock, root, name, unpacked)
     for name in chosen:
         kind, _, short = name.partition(".")
         if kind == "tree" and lock.tree[short].path is None:
@@ -77,10 +77,10 @@ def _of(names: Sequence[str], kind: str) -> list[str]:
     return [name.partition(".")[2] for name in names if name.startswith(f"{kind}.")]
 
 
-def _environment(report: Report, lock: Lock, root: Path, name: str, brought: Brought) -> None:
+def _environment(report: Report, lock: Lock, root: Path, name: str, unpacked: Unpacked) -> None:
     rule = f"environment.{name}"
     try:
-        place_environment(root, name, lock.environment[name], brought.wheels.get(name))
+        place_environment(root, name, lock.environment[name], unpacked.wheels.get(name))
     except OperatorError as error:
         report.failed(rule, error.where, error.message, error.fix)
     except FileNotFoundError as error:
