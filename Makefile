@@ -23,7 +23,7 @@ ENVIRONMENT := REPRISE_% HF_% HUGGINGFACE_% MODELSCOPE_% RAY_% WANDB_% SWANLAB_%
 	CUDA_% NCCL_% VERL_% VLLM_% DOCKER_% GIT_% %_DIR %_FILES %_proxy %_PROXY SITE GPU_PYTHON APT_SOURCES JOBS_%
 override GIVEN := $(filter-out $(ENVIRONMENT),$(GIVEN))
 # A switch that 1 turns on is off with 0.
-SWITCHES := EXPLAIN CONTAINER KEEP DRY_RUN WATCH FOLLOW
+SWITCHES := EXPLAIN CONTAINER KEEP DRY_RUN WATCH FOLLOW LAST_FAILED
 $(foreach name,$(SWITCHES),$(if $(filter 0 no false,$(value $(name))),$(eval override $(name) :=)))
 ifneq ($(GIVEN),)
 READS := $(shell awk -f scripts/variables.awk Makefile)
@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-VARIABLES := BENCH PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW FORCE ATTEMPT WORLD_SIZE
+VARIABLES := BENCH PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW FORCE ATTEMPT WORLD_SIZE ROOMS LAST_FAILED
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -206,21 +206,24 @@ checkpoint-check: ## Check that checkpoints are complete and a job can resume fr
 
 ##@ Work on the project
 .PHONY: test test-fast test-full lint bench docs docs-site lock-requirements
+# Side by side: tests/conftest.py has the number of workers and the groups that stay together. Without
+# compiled files every worker would compile all tests again: half of the time of collecting them.
+test test-fast test-full: export PYTHONDONTWRITEBYTECODE :=
 test: ## Run all tests of CI: fast ones, then the real three-step run
 	@scripts/system.sh
 	@$(DEV)
 	@$(REHEARSAL)
-	@.venv/bin/python -m pytest -m 'not full and not regression'
+	@.venv/bin/python -m pytest -n auto -m 'not full and not regression'
 
 test-fast: ## Run the tests that need no rehearsal environment
 	@$(DEV)
-	@.venv/bin/python -m pytest
+	@.venv/bin/python -m pytest -n auto
 
-test-full: ## Run all tests, also those too long for CI
+test-full: ## Run all tests, also those too long for CI; resumes, writes docs/testing.md [ROOMS="lock run"] [LAST_FAILED=1]
 	@scripts/system.sh
 	@$(DEV)
 	@$(REHEARSAL)
-	@.venv/bin/python -m pytest -m 'not regression' -o timeout=1800 -o faulthandler_timeout=2400
+	@.venv/bin/python scripts/test_full.py $${LAST_FAILED:+--last-failed} --rooms "$$ROOMS"
 
 lint: ## Run ruff, mypy, shellcheck, hadolint
 	@$(DEV)

@@ -44,7 +44,6 @@ def _build(groups: tuple[str, ...] = _GROUPS) -> typer.Typer:
         name="reprise",
         help="From pinned commits to a judged training curve.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
@@ -67,6 +66,23 @@ def _build(groups: tuple[str, ...] = _GROUPS) -> typer.Typer:
     return made
 
 
+def _names_only() -> typer.Typer:
+    """The application's commands by name alone: enough to complete the first word."""
+    import typer
+
+    made = typer.Typer(name="reprise")
+    for name in sorted({*_GROUPS, *_MODULES}):
+        made.command(name)(lambda: None)
+    return made
+
+
+def _completed() -> list[str] | None:
+    """The words that a shell asks to complete, the program's name first; None when none does."""
+    if "_REPRISE_COMPLETE" not in os.environ:
+        return None
+    return os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
+
+
 def __getattr__(name: str) -> typer.Typer:
     """`app`, the application with every command, made when it is first asked for."""
     if name == "app":
@@ -77,11 +93,14 @@ def __getattr__(name: str) -> typer.Typer:
 def main() -> None:
     """Entry point of the `reprise` command."""
     # Only what the command needs: all groups together import for seconds (SciPy, Ray, charts).
-    command = next(iter(sys.argv[1:]), "")
+    words = _completed()
+    command = next(iter(sys.argv[1:] if words is None else words[1:]), "")
     wanted = tuple(group for group in _GROUPS if group == _MODULES.get(command, command))
     try:
         hear_interrupts()
         _show_any_text()
+        if words is not None and not wanted:
+            _names_only()(prog_name="reprise")
         _run(wanted or _GROUPS)
     except KeyboardInterrupt:
         sys.exit(130)

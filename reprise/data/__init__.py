@@ -1,4 +1,4 @@
 """Data files: fetch the locked ones, check, convert and describe a user's own.
 
-Whatever judges a prompt, an answer or a reward function belongs here.
+Checks of prompts, answers and reward functions belong here.
 """

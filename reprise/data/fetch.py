@@ -1,4 +1,4 @@
-"""`reprise data fetch`: the locked bytes in their place, and nothing done when they are there."""
+"""`reprise data fetch`: install the locked files; a file that is already there stays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Fetched", "Places", "Wanted", "count_rows", "fetch"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A locked data file: where it comes from, what it must be, and its final name.
+    """A locked data file: its source, its digest and size, and its final name.
 
     `sha256` is 64 hex digits; `bytes` and `rows` may be unknown.
     """
@@ -36,7 +36,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to take files from: a folder or file of the operator's, else these hubs in order."""
+    """Sources of the files: a file or folder of the operator, else these hubs in order."""
 
     hubs: Sequence[Hub]
     local: Path | None = None
@@ -44,7 +44,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What was done: `how` is "present", "download", "hard link", "reflink" or "copy"."""
+    """The result: `how` is "present", "download", "hard link", "reflink" or "copy"."""
 
     wanted: Wanted
     how: str
@@ -73,9 +73,9 @@ def fetch(
     replace: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Fetched:
-    """Bring one file into place, or find it there.
+    """Install one file, or find it in place.
 
-    A file of other bytes under the final name is only replaced with `replace`. `progress` gets the
+    Another file under the final name is only replaced with `replace`. `progress` gets the
     bytes of each piece downloaded, hashed or copied. Raises OperatorError (exit 1) or CannotTell
     (exit 2); the file under the final name is then as it was.
     """
@@ -104,7 +104,7 @@ def _in_the_way(wanted: Wanted, found: str) -> OperatorError:
     size = wanted.target.stat().st_size
     expected = f"{wanted.bytes:,} bytes, " if wanted.bytes else ""
     return OperatorError(
-        "data-hash.another-file-expected",
+        "data-hash.other-file",
         str(wanted.target),
         expected=expected,
         sha256=wanted.sha256,
@@ -116,7 +116,7 @@ def _in_the_way(wanted: Wanted, found: str) -> OperatorError:
 def _from_local(
     wanted: Wanted, local: Path, progress: Callable[[int], None] | None
 ) -> tuple[str, str]:
-    """From a file, or from a folder that has it under its path in place, repository or name."""
+    """From a file, or from a folder that has the file under its target, repository or file name."""
     name = Path(wanted.file)
     parent = wanted.target.parent.name
     candidates = (
@@ -130,11 +130,11 @@ def _from_local(
             room_for(wanted.target.parent, wanted.bytes)
             return place(candidate, wanted.target, wanted.sha256, False, progress), str(candidate)
     raise OperatorError(
-        "data-missing.looked",
+        "data-missing.not-found",
         str(local),
-        target_name=wanted.target.name,
-        wanted_name=wanted.name,
-        items=", ".join(str(item) for item in candidates),
+        file=wanted.target.name,
+        entry=wanted.name,
+        tried=", ".join(str(item) for item in candidates),
     )
 
 
@@ -165,7 +165,7 @@ def _from_hub(wanted: Wanted, hub: Hub, progress: Callable[[int], None] | None) 
 
 
 def count_rows(wanted: Wanted) -> None:
-    """Compare the footer's row count with the lock's; a lock that lies about it is an error.
+    """Compare the row count of the footer with that of the lock.
 
     Raises OperatorError.
     """
@@ -176,9 +176,9 @@ def count_rows(wanted: Wanted) -> None:
     file = open_parquet(wanted.target)
     if file.metadata.num_rows != wanted.rows:
         raise OperatorError(
-            "data-rows.rows-lock-says",
+            "data-rows.differs",
             str(wanted.target),
-            num_rows=file.metadata.num_rows,
-            rows=wanted.rows,
-            wanted_name=wanted.name,
+            found=file.metadata.num_rows,
+            locked=wanted.rows,
+            entry=wanted.name,
         )

@@ -1,7 +1,7 @@
-"""One file over HTTP into its place: taken up where it stopped, hashed while it streams.
+"""Download one file over HTTP: resumed after an interruption, hashed while it streams.
 
-huggingface_hub 2 drops what an interrupted process has downloaded, so that the part file is kept
-here; the transfer itself, with its retries and ranges, is huggingface_hub's.
+huggingface_hub 2 deletes the part of an interrupted process, so the part file is kept here; the
+transfer itself, with its retries and ranges, is huggingface_hub's.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from reprise.hub.verified import CHUNK
 __all__ = ["Remote", "download"]
 
 Progress = Callable[[int], None]
-# Seconds before a broken transfer is taken up again, once huggingface_hub gave up (after 5 seconds;
-# at once where the connection was reset): a switch that starts again does not end 600 GB.
+# Seconds before a broken transfer resumes after huggingface_hub stopped its own retries (after 5
+# seconds; at once after a reset): a restarting switch must not end a download of 600 GB.
 PAUSES = (2, 5, 10, 20, 30)
 _log = logging.getLogger("huggingface_hub.reprise")
 
@@ -63,7 +63,7 @@ class _Hashed:
         return hashlib.sha256()
 
     def resume(self) -> int:
-        """Hash what an earlier run has left; the number of its bytes (0 if it is too long)."""
+        """Hash the part of an earlier run; the number of its bytes (0 if it is too long)."""
         self._file.seek(0, 2)
         if self._remote.size is None or self._file.tell() > self._remote.size:
             self._file.truncate(0)
@@ -101,8 +101,8 @@ class _Hashed:
 def download(remote: Remote, target: Path, progress: Progress | None = None) -> None:
     """Download `remote` to `target`; the old file stays unless all bytes are right.
 
-    An interrupted download leaves `.NAME.part` beside the target and is taken up from there.
-    `progress` gets the bytes of each piece (negative when the server makes us start again).
+    An interrupted download leaves `.NAME.part` next to the target and resumes from it.
+    `progress` gets the bytes of each piece (negative when the server requires a restart).
     Raises OperatorError for wrong bytes or no room, and what the transfer raises.
     """
     try:
@@ -126,7 +126,7 @@ def _count(progress: Progress | None, size: int) -> None:
 
 
 def _patiently(remote: Remote, hashed: _Hashed, progress: Progress | None) -> None:
-    """The transfer, taken up again as long as bytes come between two of its failures."""
+    """The transfer, resumed as long as bytes arrive between two failures."""
     pauses = iter(PAUSES)
     while True:
         done = hashed.tell()
@@ -138,10 +138,10 @@ def _patiently(remote: Remote, hashed: _Hashed, progress: Progress | None) -> No
             pause = next(pauses, None)
             if pause is None:
                 raise
-            _log.warning("%s: %s; again in %s seconds", remote.where, error, pause)
+            _log.warning("%s: %s; retry in %s seconds", remote.where, error, pause)
         for _ in range(pause):
             time.sleep(1)
-            _count(progress, 0)  # hears of an interrupt
+            _count(progress, 0)  # notices an interrupt
 
 
 def _transfer(remote: Remote, hashed: _Hashed) -> None:
@@ -156,7 +156,7 @@ def _transfer(remote: Remote, hashed: _Hashed) -> None:
 
 
 class _Silent(hub_tqdm):
-    """No bar of its own: the bytes are counted where they are written."""
+    """Shows no bar: the bytes are counted where they are written."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **(options | {"disable": True}))  # type: ignore[no-untyped-call]
@@ -167,13 +167,8 @@ def _compare(remote: Remote, found: str, file: IO[bytes]) -> None:
     if wanted is None or found == wanted:
         return
     size = file.tell()
-    file.truncate(0)  # nothing of it can be of use to the next run
+    file.truncate(0)  # useless to the next run
     kind = "sha256" if remote.sha256 else "git blob id"
     raise OperatorError(
-        "data-hash.expected-server-sent",
-        remote.where,
-        kind=kind,
-        wanted=wanted,
-        found=found,
-        size=size,
+        "data-hash.wrong-bytes", remote.where, kind=kind, wanted=wanted, found=found, size=size
     )

@@ -38,7 +38,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Unreached(CannotTell):
-    """Nobody answered: there is no use in asking for the next file."""
+    """The server did not answer: further files are not tried."""
 
 
 class Hub:
@@ -54,7 +54,7 @@ class Hub:
         self._unreached: Unreached | None = None
 
     def cached(self, kind: Kind, repo: str, revision: str, file: str) -> Path | None:
-        """The file in the cache when this very revision of it is there: no network is used."""
+        """The file in the cache when it has this revision: uses no network."""
         found = try_to_load_from_cache(
             repo, file, cache_dir=self.cache, revision=revision, repo_type=kind
         )
@@ -63,10 +63,9 @@ class Hub:
     def find(
         self, kind: Kind, repo: str, revision: str, file: str, size: int | None, sha256: str | None
     ) -> Remote:
-        """Ask for the file before anything is downloaded.
+        """Query the file before anything is downloaded.
 
-        Raises OperatorError when the server has another file there, CannotTell when it has none
-        for us.
+        Raises OperatorError when the server has another file, CannotTell without access to it.
         """
         url = hf_hub_url(repo, file, repo_type=kind, revision=revision, endpoint=self.endpoint)
         where = f"{self.endpoint} {repo}@{revision[:12]} {file}"
@@ -75,17 +74,17 @@ class Hub:
         try:
             found = get_hf_file_metadata(url, token=self.token, endpoint=self.endpoint)
         except Exception as error:
-            told = explain(error, where)
-            if isinstance(told, Unreached):
-                told = self._unreached = Unreached(
-                    told.rule, self.endpoint, f"could not be asked: {_shown(error)}", told.fix
+            found_error = explain(error, where)
+            if isinstance(found_error, Unreached):
+                found_error = self._unreached = Unreached(
+                    "data-download.no-answer", self.endpoint, reason=_shown(error)
                 )
-            raise told from None
+            raise found_error from None
         etag = found.etag or ""
         if size is not None and found.size is not None and found.size != size:
-            raise _other(where, f"expected {size:,} bytes, the server has {found.size:,}")
+            raise OperatorError("data-hash.locked-size", where, locked=size, found=found.size)
         if sha256 is not None and _SHA256.fullmatch(etag) and etag != sha256:
-            raise _other(where, f"expected sha256 {sha256}, the server has {etag}")
+            raise OperatorError("data-hash.locked-digest", where, locked=sha256, found=etag)
         return Remote(url, where, found.size, sha256, headers=self.headers())
 
     def headers(self) -> dict[str, str]:
@@ -103,13 +102,13 @@ class Hub:
         Raises OperatorError or CannotTell as `explain` says.
         """
         where = f"{self.endpoint} {repo}@{revision[:12]}"
-        # The listing is asked for again and again for 23 seconds: not where nobody answers at all.
+        # The listing is retried for 23 seconds: skip it when the server does not answer at all.
         try:
             self.find("model", repo, revision, "config.json", None, None)
         except Unreached:
             raise
         except OperatorError:
-            pass  # the listing says it better
+            pass  # the listing gives the better message
         api = HfApi(endpoint=self.endpoint, token=self.token)
         try:
             tree = list(api.list_repo_tree(repo, revision=revision, recursive=True))
@@ -135,26 +134,22 @@ def download_explained(remote: Remote, target: Path, progress: Progress | None =
         raise explain(error, remote.where) from None
 
 
-def _other(where: str, message: str) -> OperatorError:
-    return OperatorError("data-hash.locked-file", where, answer=message)
-
-
 @contextlib.contextmanager
 def retries_told(say: Callable[[str], None]) -> Iterator[None]:
-    """While the block runs, what huggingface_hub and download.py tell of retries goes to `say`.
+    """While the block runs, messages of huggingface_hub and download.py about retries go to `say`.
 
-    Without the login of a URL, and none twice within a minute.
+    Without the login of a URL, and each at most once per minute.
     """
     logger = logging.getLogger("huggingface_hub")
     before = list(logger.handlers)
-    logger.handlers = [_Told(say)]
+    logger.handlers = [_Messages(say)]
     try:
         yield
     finally:
         logger.handlers = before
 
 
-class _Told(logging.Handler):
+class _Messages(logging.Handler):
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
         self._say = say
@@ -173,34 +168,26 @@ def _shown(error: Exception) -> str:
 
 
 def explain(error: Exception, where: str) -> OperatorError:
-    """What an error of a download means for the operator (exit code 1 or 2).
+    """The finding for an error of a download (exit code 1 or 2).
 
-    Nothing there, or the disk full: 1. No access, no network, a server that fails or limits: 2.
+    Missing file or full disk: 1. No access, no network, a server that fails or limits: 2.
     """
     if isinstance(error, OperatorError):
         return error
     status = getattr(getattr(error, "response", None), "status_code", None)
     absent = isinstance(error, RepositoryNotFoundError | RemoteEntryNotFoundError) or status == 404
     if status in (401, 403):
-        return CannotTell("data-access.access-http", where, status=status)
+        return CannotTell("data-access.refused", where, status=status)
     if absent:
-        return OperatorError("data-missing.server-such-repository", where)
+        return OperatorError("data-missing.on-server", where)
     if status == 429:
-        limited = "too many requests (HTTP 429)"
-        return CannotTell("data-download", where, limited, f"wait and repeat; {_MIRROR}")
+        return CannotTell("data-download.limited", where)
     if isinstance(error, OSError) and error.errno in _LOCAL:
         named = f"{error.filename or where}"
-        reason = f"cannot write: {error.strerror}"
-        return OperatorError("data-place", named, reason, _SPACE)
-    failed = f"the download failed: HTTP {status}" if status else ""
+        return OperatorError("data-place.no-room", named, reason=error.strerror)
     kind = Unreached if isinstance(error, httpx2.TransportError) else CannotTell
-    return kind("data-download", where, failed or f"the download failed: {_shown(error)}", _AGAIN)
+    reason = f"HTTP {status}" if status else _shown(error)
+    return kind("data-download.failed", where, reason=reason)
 
 
 _LOCAL = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
-_ABSENT = "the server has no such repository, revision or file (HTTP 404)"
-_CHECK = "check the lock entry and the mirror; a private or gated repository needs HF_TOKEN"
-_TOKEN = "set HF_TOKEN to a token that may read it (accept the repository's terms first)"  # noqa: S105
-_MIRROR = "or use --mirror URL, HF_ENDPOINT, or --from FILE"
-_SPACE = "set DATA_DIR to a writable folder with room"
-_AGAIN = f"repeat the command: it goes on where it stopped; {_MIRROR}"

@@ -1,4 +1,4 @@
-"""Put a file under its final name: hard link, reflink or copy, checked, by one rename."""
+"""Install a file under its final name: hard link, reflink or copy, checked, by one rename."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def place(
     may_link: bool,
     progress: Callable[[int], None] | None = None,
 ) -> str:
-    """Put `source` under `target` when its SHA-256 is the locked one (None: any); say how.
+    """Install `source` as `target` when its SHA-256 is the locked one (None: any); return how.
 
-    With `may_link` a hard link is tried first (for a cache's own, immutable file); else the blocks
+    With `may_link` a hard link is tried first (for an immutable file of a cache); else the blocks
     are shared where the file system can, and copied where it cannot, hashed while they are copied.
     Raises Mismatch for other bytes and OperatorError for a full, read-only or missing folder; the
     old file stays in both cases.
@@ -65,12 +65,7 @@ def _same_device(source: Path, folder: Path) -> bool:
 def _compare(found: str, wanted: str | None, source: Path) -> None:
     if wanted is not None and found != wanted:
         size = source.stat().st_size
-        raise Mismatch(
-            "data-hash",
-            str(source),
-            f"expected sha256 {wanted}, found {found} ({size:,} bytes)",
-            "fetch it from the hub or a mirror that serves the locked revision",
-        )
+        raise Mismatch("data-hash.wrong-source", str(source), wanted=wanted, found=found, size=size)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -86,14 +81,14 @@ def _link(source: Path, target: Path) -> None:
 def part_file(
     target: Path, keep: bool = False, waiting: Callable[[], None] = lambda: None
 ) -> Iterator[IO[bytes]]:
-    """A locked part file beside `target` that takes its name when the block ends well.
+    """A locked part file next to `target` that takes its name when the block ends well.
 
-    Its name is always the same: what a killed run left is used (`keep`) or overwritten by the next
-    one, and the lock makes two runs at once take turns; until it is this one's turn `waiting` is
-    called again and again. Raises OSError as the file system does.
+    Its name is always the same: the next run uses (`keep`) or overwrites what a killed run left,
+    and the lock makes simultaneous runs take turns; while this one waits, `waiting` is called
+    repeatedly. Raises OSError as the file system does.
     """
     name = target.with_name(f".{target.name}.part")
-    # Another run may have given its part the final name while it was waited for.
+    # Another run may have finished while this one waited.
     with open_locked(name, waiting) as file:
         try:
             if not keep:
@@ -142,8 +137,9 @@ def room_for(folder: Path, size: int | None) -> None:
 
 
 def _no_space(folder: Path, size: int | None, free: int) -> OperatorError:
-    needed = f"{size:,} bytes are needed, " if size else ""
-    return OperatorError("data-space.space-left-free", str(folder), needed=needed, free=free)
+    if size:
+        return OperatorError("data-space.full", str(folder), needed=size, free=free)
+    return OperatorError("data-space.full-unknown-size", str(folder), free=free)
 
 
 def _size(source: Path) -> int | None:
@@ -151,9 +147,9 @@ def _size(source: Path) -> int | None:
 
 
 def explain_os(error: OSError, target: Path, size: int | None) -> OperatorError:
-    """What an error of the file system means for the operator, for `target` of `size` bytes."""
+    """The finding for an error of the file system at `target` of `size` bytes."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _no_space(target.parent, size, shutil.disk_usage(target.parent).free)
     return OperatorError(
-        "data-place.cannot-write", str(error.filename or target), strerror=error.strerror or error
+        "data-place.cannot-write", str(error.filename or target), reason=error.strerror or error
     )

@@ -1,4 +1,4 @@
-"""What a reference of a data set or model names now, asked of the Hugging Face Hub."""
+"""Resolve a reference of a data set or model on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _Hub:
         return Path(path)
 
     def ask(self, where: str, repo: str, call: Callable[[], _Found]) -> _Found:
-        """What `call` gives; what the Hub or the network refuse becomes an OperatorError."""
+        """The result of `call`; errors of the Hub or the network become an OperatorError."""
         try:
             return call()
         except RemoteEntryNotFoundError:
@@ -59,14 +59,14 @@ class _Hub:
         # The library's HTTP errors are those of whichever HTTP library it uses, and a mirror may
         # answer with anything at all (text, a list, JSON without the keys), unchecked by it.
         except Exception as error:
-            raise _told(where, f"{repo} of {self.endpoint}", error) from error
+            raise _explained(where, f"{repo} of {self.endpoint}", error) from error
 
 
 def data_at(name: str, data: Data, to: str | None) -> dict[str, Value]:
-    """Revision, size and sha256 of the data file at `to` (else what the entry wants).
+    """Revision, size and sha256 of the data file at `to` (else at `want` of the entry).
 
-    Rows are no longer known when the file is another one. Raises OperatorError when the file is
-    not there, CannotTell when the Hub cannot be asked.
+    Row counts of a changed file are unknown. Raises OperatorError when the file is missing,
+    CannotTell when the Hub does not answer.
     """
     ref, where, hub = to or data.want or "main", f"data.{name}", _Hub()
     info = hub.ask(
@@ -76,12 +76,11 @@ def data_at(name: str, data: Data, to: str | None) -> dict[str, Value]:
     )
     file = next((item for item in info.siblings or [] if item.rfilename == data.file), None)
     if file is None or not info.sha:
-        message = f"{data.repo} at {ref} has no file {data.file}"
-        raise OperatorError("hub", where, message, "correct `file`, or the reference")
+        raise OperatorError("hub.no-file", where, repo=data.repo, ref=ref, file=data.file)
     if file.lfs is not None:
         size, sha256 = file.lfs.size, file.lfs.sha256
     else:
-        # The Hub knows no SHA-256 of a small file that lies in git itself.
+        # The Hub has no SHA-256 of a small file that is stored in git itself.
         with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
             path = hub.ask(
                 where,
@@ -98,13 +97,12 @@ def data_at(name: str, data: Data, to: str | None) -> dict[str, Value]:
 def model_at(name: str, model: Model, to: str | None) -> dict[str, Value]:
     """Revision of `to`, the digests of config and weight index, and the index's tensor count.
 
-    A model in one file has no index. Bytes are no longer known at another revision. Raises as
-    `data_at` does.
+    A model in one file has no index. Bytes at another revision are unknown. Raises as `data_at`.
     """
     ref, where, hub = to or model.want or "main", f"model.{name}", _Hub()
     revision = hub.ask(where, model.repo, lambda: hub.api.model_info(model.repo, revision=ref)).sha
     if not revision:
-        raise OperatorError("hub.commit", where, repo=model.repo, ref=ref)
+        raise OperatorError("hub.no-commit", where, repo=model.repo, ref=ref)
     values: dict[str, Value] = {"want": ref, "revision": revision}
     with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
 
@@ -114,8 +112,7 @@ def model_at(name: str, model: Model, to: str | None) -> dict[str, Value]:
         try:
             config = hub.ask(where, model.repo, lambda: fetched("config.json"))
         except RemoteEntryNotFoundError as error:
-            message = f"{model.repo} at {ref} has no config.json"
-            raise OperatorError("hub", where, message, "correct `repo`") from error
+            raise OperatorError("hub.no-config", where, repo=model.repo, ref=ref) from error
         values["config_sha256"] = sha256_file(config)
         try:
             index = hub.ask(where, model.repo, lambda: fetched(_INDEX))
@@ -135,18 +132,15 @@ def _tensors(index: Path) -> int | None:
         return None
 
 
-def _told(where: str, repo: str, error: Exception) -> OperatorError:
-    """What the operator can do about an error. The Hub answers 401 for what is not there, too."""
+def _explained(where: str, repo: str, error: Exception) -> OperatorError:
+    """The finding for an error. The Hub answers 401 for missing repositories as well."""
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, RevisionNotFoundError):
-        message = f"{repo} has no such branch, tag or commit"
-        return OperatorError("hub", where, message, "correct the reference")
+        return OperatorError("hub.no-revision", where, repo=repo)
     status = getattr(getattr(error, "response", None), "status_code", None)
     missing = isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError)
     if status == 404:
-        return OperatorError("hub.plain", where, repo=repo, said=said)
+        return OperatorError("hub.not-found", where, repo=repo, reason=said)
     if missing or status in (401, 403):
-        fix = "check `repo`; for a private or gated repository set HF_TOKEN"
-        return CannotTell("hub", where, f"no access to {repo} (HTTP {status})", fix)
-    fix = "check the network and HF_ENDPOINT, then repeat the command"
-    return CannotTell("hub", where, f"{repo} cannot be asked: {said}", fix)
+        return CannotTell("hub.no-access", where, repo=repo, status=status)
+    return CannotTell("hub.no-answer", where, repo=repo, reason=said)

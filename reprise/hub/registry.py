@@ -1,7 +1,7 @@
-"""What a tag names now, asked of a container registry by the OCI distribution API.
+"""Resolve a tag in a container registry through the OCI distribution API.
 
 Docker Hub, a site's mirror and a registry on this machine speak the same protocol: a manifest is
-asked for by tag, an answer 401 names where to get a token, and the digest is that of the bytes.
+requested by tag, an answer 401 names the place to get a token, and the digest is that of the bytes.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _LOOPBACK = re.compile(r"^(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?$")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A repository in a registry: the host as it is connected to, and the name there."""
+    """A repository in a registry: the host to connect to, and the name there."""
 
     host: str
     name: str
 
     @classmethod
     def parse(cls, repository: str) -> Reference:
-        """`verlai/verl` lies on Docker Hub; a first part with a dot or port is a host."""
+        """`verlai/verl` is on Docker Hub; a first part with a dot or port is a host."""
         first, slash, rest = repository.partition("/")
         if slash and ("." in first or ":" in first or first == "localhost"):
             return cls(_HUB if first == "docker.io" else first, rest)
@@ -65,7 +65,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a tag names: its digest, and for one platform the image's own id."""
+    """A resolved tag: its digest, and the image id of one platform."""
 
     digest: str
     image_id: str
@@ -73,10 +73,10 @@ class Resolved:
 
 
 def resolve_tag(repository: str, tag: str, platform: str) -> Resolved:
-    """The digest that `repository:tag` names now, and the id of its image for `platform`.
+    """The current digest of `repository:tag`, and the id of its image for `platform`.
 
     Raises OperatorError when the tag or the platform does not exist or the registry's answer does
-    not have the digest it claims, CannotTell when the registry cannot be asked.
+    not have the digest it claims, CannotTell when the registry does not answer.
     """
     reference = Reference.parse(repository)
     where = f"{repository}:{tag}"
@@ -85,13 +85,12 @@ def resolve_tag(repository: str, tag: str, platform: str) -> Resolved:
             session = _Session(client, reference, where)
             return session.resolve(tag, platform)
     except httpx2.HTTPError as error:
-        fix = "check the network and the proxy, name a mirror, or use an engine that has the image"
-        message = f"{reference.host} cannot be asked: {error or type(error).__name__}"
-        raise CannotTell("registry", where, message, fix) from error
+        reason = error or type(error).__name__
+        raise CannotTell("registry.no-answer", where, host=reference.host, reason=reason) from error
 
 
 class _Session:
-    """One conversation about one repository."""
+    """The requests about one repository."""
 
     def __init__(self, client: httpx2.Client, reference: Reference, where: str) -> None:
         self._client = client
@@ -106,8 +105,7 @@ class _Session:
             manifest = self._of_platform(body, platform)
         image_id = str(manifest.get("config", {}).get("digest", ""))
         if not image_id.startswith("sha256:"):
-            message = f"{digest} is no image manifest (media type {kind})"
-            raise OperatorError("registry", self._where, message, "name the tag of an image")
+            raise OperatorError("registry.not-an-image", self._where, digest=digest, kind=kind)
         if manifest is body:
             self._check_platform(image_id, platform)
         return Resolved(digest, image_id, platform)
@@ -118,9 +116,9 @@ class _Session:
         digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
         claimed = answer.headers.get("Docker-Content-Digest", digest)
         if claimed != digest or (name.startswith("sha256:") and name != digest):
-            message = f"the registry names {claimed}, but sends what has {digest}"
-            fix = "ask the registry itself instead of a mirror, and tell its keeper"
-            raise OperatorError("registry-digest", self._where, message, fix)
+            raise OperatorError(
+                "registry-digest.differs", self._where, claimed=claimed, digest=digest
+            )
         kind = answer.headers.get("Content-Type", "").partition(";")[0]
         return kind, digest, self._json(answer)
 
@@ -130,9 +128,7 @@ class _Session:
         except orjson.JSONDecodeError:
             body = None
         if not isinstance(body, dict):
-            message = f"{self._reference.host} answers with something that is not JSON"
-            fix = "check that it is a container registry"
-            raise CannotTell("registry", self._where, message, fix)
+            raise CannotTell("registry.not-json", self._where, host=self._reference.host)
         return body
 
     def _of_platform(self, index: Mapping[str, Any], platform: str) -> dict[str, Any]:
@@ -144,18 +140,18 @@ class _Session:
             offered["/".join(part for part in parts if part)] = str(item.get("digest", ""))
         if platform not in offered:
             names = ", ".join(sorted(name for name in offered if "unknown" not in name))
-            fix = "correct `platform`, or name a tag that has it"
-            message = f"has no {platform}, only {names}"
-            raise OperatorError("image-platform", self._where, message, fix)
+            raise OperatorError(
+                "image-platform.missing", self._where, platform=platform, offered=names
+            )
         return self._manifest(offered[platform])[2]
 
     def _check_platform(self, image_id: str, platform: str) -> None:
         about = self._json(self._get(f"blobs/{image_id}", {}))
         found = f"{about.get('os', '')}/{about.get('architecture', '')}"
         if found != "/".join(platform.split("/")[:2]):
-            fix = "correct `platform`, or name a tag that has it"
-            message = f"is for {found}, the lock wants {platform}"
-            raise OperatorError("image-platform", self._where, message, fix)
+            raise OperatorError(
+                "image-platform.differs", self._where, found=found, platform=platform
+            )
 
     def _get(self, path: str, headers: Mapping[str, str]) -> httpx2.Response:
         url = f"{self._reference.url}/{path}"
@@ -168,12 +164,20 @@ class _Session:
                 continue
             break
         if answer.status_code == 404:
-            fix = "correct the name or the tag; tags of development images are removed now and then"
-            message = f"{self._reference.host} has no {self._reference.name} at {path}"
-            raise OperatorError("image-missing", self._where, message, fix)
+            raise OperatorError(
+                "image-missing.on-registry",
+                self._where,
+                host=self._reference.host,
+                name=self._reference.name,
+                path=path,
+            )
         if answer.status_code in (401, 403):
-            message = f"{self._reference.host} refuses: {answer.status_code}"
-            raise CannotTell("registry", self._where, message, "log in with the container engine")
+            raise CannotTell(
+                "registry.refused",
+                self._where,
+                host=self._reference.host,
+                status=answer.status_code,
+            )
         answer.raise_for_status()
         return answer
 

@@ -1,4 +1,4 @@
-"""Which files were hashed before, so that an unchanged one is not read again."""
+"""Digests of files hashed before, so that unchanged files are not read again."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def hash_file(path: Path, progress: Callable[[int], None] | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A small JSON file: for each path the digest that it had at a size, time and inode.
+    """A small JSON file: for each path its digest at a size, time and inode.
 
-    A file that changes without changing any of the three is not noticed: `deep` reads it anyway.
+    A change that keeps all three is not detected: `deep` reads the file anyway.
     """
 
     store: Path
@@ -51,7 +51,7 @@ class Verified:
     def sha256(
         self, path: Path, deep: bool = False, progress: Callable[[int], None] | None = None
     ) -> str:
-        """The digest of `path`, from memory when size, mtime and inode are as they were.
+        """The digest of `path`, from memory when size, mtime and inode are unchanged.
 
         Raises OperatorError when the file cannot be read.
         """
@@ -65,9 +65,7 @@ class Verified:
             if _stamp(path) == stamp:
                 self._write(key, {"stamp": stamp, "sha256": digest})
         except OSError as error:
-            raise OperatorError(
-                "data-file.cannot-read", str(path), strerror=error.strerror
-            ) from None
+            raise OperatorError("data-file.unreadable", str(path), reason=error.strerror) from None
         return digest
 
     def remember(self, path: Path, sha256: str) -> None:
@@ -82,7 +80,7 @@ class Verified:
         return value if isinstance(value, dict) else {}
 
     def _write(self, key: str, entry: dict[str, Any]) -> None:
-        """Failing to remember only costs a hash the next time."""
+        """A failed write only costs a hash the next time."""
         try:
             self.store.parent.mkdir(parents=True, exist_ok=True)
             with _WRITING:

@@ -1,4 +1,4 @@
-"""Weights: is a folder complete, what does its config say, fetch what the lock names.
+"""Weights: check a folder and its config, fetch locked models.
 
 Formats of weight files are read here, for checkpoints as well.
 """

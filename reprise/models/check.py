@@ -1,4 +1,4 @@
-"""`reprise model check`: a weights folder judged, here and on other hosts."""
+"""`reprise model check`: check a folder of weights, here and on other hosts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from reprise.core.findings import Report, Severity
+from reprise.core.rules import render
 from reprise.models import shards
 from reprise.models.config import config_faults
 
@@ -30,20 +31,20 @@ _END = "REPRISE_END_OF_SCRIPT"
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A folder that could not be looked at: why, and what to do."""
+    """A folder that could not be inspected: the reason and the fix."""
 
     message: str
     fix: str
 
 
-# What was found in a folder (see shards.inspect_folder), or why nothing was.
+# The inspection of a folder (see shards.inspect_folder), or the reason why it failed.
 Inspection = Mapping[str, Any] | Unseen
 
 
 def inspect_here(folder: Path) -> Inspection:
     """The inspection of a local folder."""
     if not folder.is_dir():
-        return Unseen("no such folder", "give a model's folder")
+        return Unseen(*render("model-folder.not-found", {}))
     return shards.inspect_folder(folder)
 
 
@@ -57,14 +58,14 @@ def inspection_script(folder: Path) -> str:
 
 
 def inspection_of(output: str, said: str, fix: str) -> Inspection:
-    """The inspection that the script printed on a host; what it `said` when it printed none."""
+    """The inspection that the script printed on a host; otherwise its last line in `said`."""
     try:
         value = orjson.loads(output)
     except orjson.JSONDecodeError:
         value = None
     if isinstance(value, dict):
         return value
-    last = (said.strip().splitlines() or ["nothing was printed"])[-1]
+    last = (said.strip().splitlines() or ["the script printed nothing"])[-1]
     return Unseen(last[:200], fix)
 
 
@@ -77,7 +78,7 @@ def judge(
 ) -> None:
     """Add what the inspections found; `found` has one entry a host (HERE for this machine).
 
-    With locked digests, config and index are compared with them. Hosts must agree.
+    Config and index are compared with the locked digests, if given. Hosts must agree.
     """
     for host, inspection in found.items():
         place = f"{host}:{folder}" if host else str(folder)
@@ -128,14 +129,12 @@ def _judge_digests(
         if locked is None or facts[key] is None:
             continue
         if facts[key] != locked:
-            report.failed(
-                "model-lock.expected-sha-found", f"{place}/{name}", locked=locked, facts=facts[key]
-            )
+            report.failed("model-lock.differs", f"{place}/{name}", locked=locked, found=facts[key])
         report.settle("model-lock")
 
 
 def _judge_agreement(report: Report, found: Mapping[str, Inspection], folder: Path) -> None:
-    """All hosts must see the same config and index: different copies train different models."""
+    """All hosts must have the same config and index: different copies train different models."""
     seen: dict[tuple[Any, Any], list[str]] = {}
     for host, item in found.items():
         if not isinstance(item, Unseen):
@@ -143,6 +142,6 @@ def _judge_agreement(report: Report, found: Mapping[str, Inspection], folder: Pa
             seen.setdefault(key, []).append(host or "here")
     if len(seen) > 1:
         groups = " | ".join(", ".join(hosts[:4]) for hosts in seen.values())
-        report.failed("model-agreement.config-index-differ", str(folder), groups=groups)
+        report.failed("model-agreement.differs", str(folder), groups=groups)
     elif sum(map(len, seen.values())) > 1:
         report.passed("model-agreement")

@@ -1,4 +1,4 @@
-"""`reprise model fetch`: a model's files into one folder, each checked, none fetched twice."""
+"""`reprise model fetch`: fetch and check the files of a model, each of them once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reprise.models.shards import INDEX
 
 __all__ = ["ModelWanted", "copy_model", "fetch_model", "list_files"]
 
-# Weights in other formats, and pictures of the model card: nothing here reads them.
+# Weights in other formats, and pictures of the model page: not used here.
 _UNWANTED = ("*.bin", "*.pth", "*.pt", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*",
              "*.png", "*.jpg", "*.jpeg", "*.gif", "*.mp4", "*.pdf", ".git*")  # fmt: skip
 _AT_ONCE = 4
@@ -45,20 +45,18 @@ def list_files(
 ) -> dict[str, Remote]:
     """The files to fetch, by path. `revision` replaces the lock's (ModelScope has its own).
 
-    Raises OperatorError when the server's config or index is another one than locked.
+    Raises OperatorError when the server's config or index is not the locked one.
     """
     chosen = revision or (wanted.revision if isinstance(source, Hub) else "master")
     found = source.files(wanted.repo, chosen)
     kept = {path: remote for path, remote in found.items() if _is_wanted(path)}
     if "config.json" not in kept:
-        raise OperatorError(
-            "data-missing.config-json-model", f"{source.endpoint} {wanted.repo}@{chosen}"
-        )
+        raise OperatorError("data-missing.no-model", f"{source.endpoint} {wanted.repo}@{chosen}")
     for path, remote in kept.items():
         locked = wanted.locked(path)
         if locked is not None and remote.sha256 not in (None, locked):
             raise OperatorError(
-                "data-hash.expected-sha-server", remote.where, locked=locked, sha256=remote.sha256
+                "data-hash.other-model", remote.where, locked=locked, sha256=remote.sha256
             )
     return kept
 
@@ -77,9 +75,9 @@ def fetch_model(
 ) -> list[OperatorError]:
     """Fetch `files` into `folder`: config and index first, then four at a time.
 
-    What is there and right stays. All files are tried as long as somebody answers; the errors of
-    those that failed are returned. A config or index that is not the locked one is raised at once,
-    before any weights.
+    Correct files stay. All files are tried as long as the server answers; the errors of failed
+    files are returned. A config or index that is not the locked one raises at once, before any
+    weights.
     """
     missing = [path for path in files if not _there(files[path], folder / path)]
     room_for(folder, sum(files[path].size or 0 for path in missing))
@@ -120,7 +118,7 @@ def fetch_model(
 
 
 def _untried(folder: Path, paths: list[str]) -> CannotTell:
-    return CannotTell("data-download.more-files-asked", str(folder), paths_count=len(paths))
+    return CannotTell("data-download.not-tried", str(folder), count=len(paths))
 
 
 def _there(remote: Remote, target: Path) -> bool:
@@ -139,9 +137,9 @@ def _fetch_file(
     if target.exists():
         if not _there(remote, target) or not _right(remote, sha256, target, verified, progress):
             raise OperatorError(
-                "data-hash.another-file-bytes",
+                "data-hash.other-model-file",
                 str(target),
-                st_size=target.stat().st_size,
+                found=target.stat().st_size,
                 size=remote.size,
                 sha256=sha256 or remote.git_id,
             )
@@ -175,7 +173,7 @@ def copy_model(
     Raises OperatorError; CannotTell when the folder has no config.json.
     """
     if not (source / "config.json").is_file():
-        raise CannotTell("data-missing.config-json", str(source))
+        raise CannotTell("data-missing.no-config", str(source))
     paths = sorted(path for path in source.rglob("*") if path.is_file())
     names = [path.relative_to(source).as_posix() for path in paths]
     kept = sorted((n for n in names if _is_wanted(n)), key=lambda n: wanted.locked(n) is None)

@@ -1,7 +1,7 @@
-"""Is a folder of safetensors weights whole? Reads headers only: minutes for 598 GB.
+"""Check that a folder of safetensors weights is complete. Reads headers only: minutes for 598 GB.
 
-This file imports nothing but the standard library (Python 3.9 and later), so that its text can be
-sent to a host where nothing is installed: `ssh HOST python3 - DIR < shards.py`. It then prints one
+This file imports only the standard library (Python 3.9 and later), so its text can be sent to a
+host without any package: `ssh HOST python3 - DIR < shards.py`. It then prints one
 JSON object. The layout of a safetensors file is that of its specification: 8 bytes with the length
 of the header (little endian), the header in JSON, the tensors' bytes without gaps.
 """
@@ -44,11 +44,11 @@ class Notes:
 
 
 def inspect_folder(folder: Path) -> dict[str, Any]:
-    """Look at config, index and every shard's header of `folder`.
+    """Inspect config, index and the header of every shard of `folder`.
 
     Returns {"faults": [{rule, where, message, fix}], "rules": [...], "facts": {...}, "config":
     {...} or None}; `facts` has shards, tensors, bytes (of tensors), dtypes and the sha256 of config
-    and index. Never raises for what is in the folder.
+    and index. Never raises, whatever the folder contains.
     """
     notes = Notes()
     config = _json(notes, "model-config", folder / "config.json")
@@ -64,7 +64,7 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
             notes.fault("model-shard", str(folder / name), fault)
         for tensor, entry in header.items():
             if tensor in found:
-                text = f"{tensor} is in {found[tensor]} as well"
+                text = f"{tensor} is also in {found[tensor]}"
                 notes.fault("model-tensors", str(folder / name), text)
             found[tensor] = name
             begin, end = entry["data_offsets"]
@@ -74,7 +74,7 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
     broken = {n for n, (_, fault) in zip(shards, headers) if fault is not None}  # noqa: B905
     _compare(notes, folder, wanted, found, broken)
     if total is not None and not broken and size != total:
-        text = f"{size:,} bytes of tensors, but metadata.total_size says {total:,}"
+        text = f"{size:,} bytes of tensors, but metadata.total_size is {total:,}"
         notes.fault("model-size", str(folder / INDEX), text)
     notes.rules += ["model-shard", "model-tensors", "model-size"]
     _pointers(notes, folder)
@@ -108,12 +108,14 @@ def _json(notes: Notes, rule: str, path: Path) -> Any:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        notes.fault(rule, str(path), "no such file")
+        notes.fault(rule, str(path), "file not found")
     except OSError as error:
         notes.fault(rule, str(path), f"cannot be read: {error.strerror}", "check its permissions")
     else:
         if text.startswith(_POINTER):
-            notes.fault(rule, str(path), f"git-lfs pointer, {len(text)} bytes, not the file")
+            notes.fault(
+                rule, str(path), f"git-lfs pointer of {len(text)} bytes instead of the file"
+            )
             return None
         try:
             return json.loads(text)
@@ -131,22 +133,22 @@ def _plan(notes: Notes, folder: Path) -> tuple[list[str], dict[str, str] | None,
     table = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(table, dict) or not table:
         if index is not None:
-            notes.fault("model-index", str(folder / INDEX), "no weight_map in it")
+            notes.fault("model-index", str(folder / INDEX), "weight_map is missing")
         return [], {}, None
     good = {str(k): v for k, v in table.items() if isinstance(v, str) and "/" not in v}
     if len(good) != len(table):
-        notes.fault("model-index", str(folder / INDEX), "weight_map names files that are no names")
+        notes.fault("model-index", str(folder / INDEX), "weight_map has invalid file names")
     meta = index.get("metadata")
     total = meta.get("total_size") if isinstance(meta, dict) else None
     return sorted(set(good.values())), good, int(total) if isinstance(total, (int, float)) else None
 
 
 class Damaged(Exception):
-    """A shard that is no whole safetensors file; the text says why."""
+    """A shard that is not a complete safetensors file; the text gives the reason."""
 
 
 def read_shard(path: Path) -> tuple[dict[str, Any], str | None]:
-    """The tensors of one shard's header, and what is wrong with the file (None: nothing)."""
+    """The tensors of one shard's header, and the fault of the file (None: no fault)."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -161,7 +163,7 @@ def read_shard(path: Path) -> tuple[dict[str, Any], str | None]:
     except (ValueError, RecursionError) as error:
         return {}, f"damaged header: {error}"
     if not isinstance(header, dict):
-        return {}, "damaged header: no JSON object"
+        return {}, "damaged header: not a JSON object"
     header.pop("__metadata__", None)
     return _tensors(header, size - 8 - length)
 
@@ -169,13 +171,13 @@ def read_shard(path: Path) -> tuple[dict[str, Any], str | None]:
 def _header_length(start: bytes, size: int) -> int:
     """The length that the first 8 bytes of a file of `size` bytes state. Raises Damaged."""
     if start == _POINTER[:8]:
-        raise Damaged(f"git-lfs pointer, {size} bytes, not the weights")
+        raise Damaged(f"git-lfs pointer of {size} bytes instead of the weights")
     if len(start) < 8:
-        raise Damaged(f"cut: {size} bytes, not even a header")
+        raise Damaged(f"truncated: {size} bytes, shorter than a header")
     length = int(struct.unpack("<Q", start)[0])
     if length > size - 8:
         raise Damaged(
-            f"cut, or no safetensors: header length {length:,} is larger than the rest of the file "
+            f"truncated, or not safetensors: header length {length:,} exceeds the rest of the file "
             f"({size - 8:,} bytes)"
         )
     if length > _HEADER_LIMIT:
@@ -204,8 +206,8 @@ def _tensors(header: dict[str, Any], room: int) -> tuple[dict[str, Any], str | N
             return header, f"{name} begins at {begin:,}, expected {place:,} (gap or overlap)"
         place = end
     if place != room:
-        kind = "cut" if place > room else "too long"
-        return header, f"{kind}: the header wants {place:,} bytes of tensors, there are {room:,}"
+        kind = "truncated" if place > room else "too long"
+        return header, f"{kind}: the header needs {place:,} bytes of tensors, the file has {room:,}"
     return header, None
 
 
@@ -222,11 +224,11 @@ def _compare(
     where = str(folder / INDEX)
     lost = [n for n, shard in wanted.items() if shard not in broken and found.get(n) != shard]
     if lost:
-        text = f"{len(lost):,} tensors are not in the shard that the index names: {_some(lost)}"
+        text = f"{len(lost):,} tensors are missing from their shard in the index: {_some(lost)}"
         notes.fault("model-tensors", where, text)
     extra = [name for name in found if name not in wanted]
     if extra:
-        text = f"{len(extra):,} tensors that the index does not know: {_some(extra)}"
+        text = f"{len(extra):,} tensors are missing from the index: {_some(extra)}"
         notes.fault("model-tensors", where, text)
 
 
@@ -235,7 +237,7 @@ def _some(names: list[str]) -> str:
 
 
 def _pointers(notes: Notes, folder: Path) -> None:
-    """Small files that are pointers (tokenizers are large enough to be stored so)."""
+    """Small files that are pointers (tokenizers are large enough to be stored that way)."""
     notes.rules.append("model-files")
     names = sorted(folder.iterdir()) if folder.is_dir() else []
     for path in names:
@@ -245,7 +247,7 @@ def _pointers(notes: Notes, folder: Path) -> None:
             if path.is_file() and path.stat().st_size < 1024:
                 with path.open("rb") as file:
                     if file.read(len(_POINTER)) == _POINTER:
-                        text = f"git-lfs pointer, {path.stat().st_size} bytes, not the file"
+                        text = f"git-lfs pointer of {path.stat().st_size} bytes instead of the file"
                         notes.fault("model-files", str(path), text)
         except OSError as error:
             notes.fault("model-files", str(path), f"cannot be read: {error.strerror}")

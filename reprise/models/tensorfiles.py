@@ -1,8 +1,8 @@
-"""Files of weights, read without torch: is one whole, which shards does a folder name.
+"""Files of weights, read without torch: completeness, shards of a folder.
 
-torch.save writes a zip archive, whose directory stands at its end: a file that was cut has none.
+torch.save writes a zip archive with its directory at the end: a truncated file lacks it.
 torch.distributed.checkpoint, and Megatron's dist_checkpointing on top of it, write one `.distcp`
-file a rank and writer, and last of all `.metadata`, which says where in them each piece lies.
+file per rank and writer, and `.metadata` last, which has the place of each piece in them.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = ["FileFault", "content_metadata", "dist_faults", "safetensors_fault", 
 
 SHARD = re.compile(r"__(\d+)_(\d+)\.distcp")
 _LOCAL_HEADER = b"PK\x03\x04"
-# A safetensors header of more than this is none (the format's own limit: 100 MB).
+# Limit of a safetensors header (of the format itself: 100 MB).
 _MOST_HEADER = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """A file that is missing or damaged, and what is wrong with it."""
+    """A file that is missing or damaged, and the fault."""
 
     path: Path
     message: str
 
 
 def zip_fault(path: Path) -> str | None:
-    """What is wrong with a file of torch.save; None when it is whole.
+    """The fault of a file of torch.save; None when it is complete.
 
     Reads the directory at the archive's end and its first entry, not the tensors.
     """
@@ -44,7 +44,7 @@ def zip_fault(path: Path) -> str | None:
     except FileNotFoundError:
         return "is missing"
     except zipfile.BadZipFile:
-        return f"is cut off or damaged ({size} bytes, no archive directory at its end)"
+        return f"is truncated or damaged ({size} bytes, no archive directory at its end)"
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
 
@@ -56,19 +56,19 @@ def _archive_fault(path: Path) -> str | None:
             return "is an archive without entries"
         file.seek(first)
         if file.read(4) != _LOCAL_HEADER:
-            return "is damaged: its directory names an entry that is not there"
+            return "is damaged: its directory lists a missing entry"
     return None
 
 
 def safetensors_fault(path: Path) -> str | None:
-    """What is wrong with a safetensors file; None when its size is what its header says."""
+    """The fault of a safetensors file; None when its size matches its header."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             start = file.read(8)
             length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
             if not 2 <= length <= min(_MOST_HEADER, size):
-                return f"is no safetensors file ({size} bytes)"
+                return f"is not a safetensors file ({size} bytes)"
             header = json.loads(file.read(length))
         ends = [item["data_offsets"][1] for name, item in header.items() if name != "__metadata__"]
     except FileNotFoundError:
@@ -78,11 +78,11 @@ def safetensors_fault(path: Path) -> str | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         return "has a damaged header"
     wanted = 8 + length + max(ends, default=0)
-    return None if size >= wanted else f"is cut off: {size} of {wanted} bytes"
+    return None if size >= wanted else f"is truncated: {size} of {wanted} bytes"
 
 
 def dist_faults(folder: Path, megatron: bool = True) -> list[FileFault]:
-    """What a folder of torch.distributed.checkpoint lacks; an empty list when it is whole.
+    """The faults of a folder of torch.distributed.checkpoint; empty when it is complete.
 
     With `megatron`, also the files that Megatron's dist_checkpointing adds: common.pt and
     metadata.json, whose backend must be torch_dist.
@@ -95,10 +95,10 @@ def dist_faults(folder: Path, megatron: bool = True) -> list[FileFault]:
             faults.append(FileFault(folder / "metadata.json", fault))
     shards = sorted(folder.glob("*.distcp"))
     if not shards:
-        faults.append(FileFault(folder, "holds no shard (__<rank>_<writer>.distcp)"))
+        faults.append(FileFault(folder, "has no shard (__<rank>_<writer>.distcp)"))
     for path in shards:
         if not SHARD.fullmatch(path.name):
-            faults.append(FileFault(path, "has a name that no writer gives"))
+            faults.append(FileFault(path, "has an unexpected name"))
         elif not path.stat().st_size:
             faults.append(FileFault(path, "is empty (0 bytes)"))
     return faults + _unlisted(folder)
@@ -116,29 +116,29 @@ def _backend_fault(path: Path) -> str | None:
 
 
 def _unlisted(folder: Path) -> list[FileFault]:
-    """Shards that .metadata names and that are missing or shorter than it says."""
+    """Shards that .metadata lists and that are missing or too short."""
     path = folder / ".metadata"
     if not path.is_file():
-        return [FileFault(path, "is missing: it is written last, so the save did not end")]
+        return [FileFault(path, "is missing: it is written last, so the save did not finish")]
     try:
         wanted = _shard_sizes(path)
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError):
-        return [FileFault(path, "is empty, cut off or damaged")]
+        return [FileFault(path, "is empty, truncated or damaged")]
     except (AttributeError, ImportError, UnicodeDecodeError):
         return [FileFault(path, "is damaged")]
     faults = []
     for name, least in sorted(wanted.items()):
         shard = folder / name
         if not shard.is_file():
-            faults.append(FileFault(shard, "is missing, and .metadata names it"))
+            faults.append(FileFault(shard, "is missing, but .metadata lists it"))
         elif 0 < shard.stat().st_size < least:
-            text = f"is cut off: {shard.stat().st_size} of {least} bytes"
+            text = f"is truncated: {shard.stat().st_size} of {least} bytes"
             faults.append(FileFault(shard, text))
     return faults
 
 
 def _shard_sizes(path: Path) -> dict[str, int]:
-    """Of each shard that .metadata names, where its last piece ends, in bytes.
+    """For each shard in .metadata, the end of its last piece, in bytes.
 
     Its storage_data maps pieces to (relative_path, offset, length); torch:
     distributed/checkpoint/filesystem.py, _StorageInfo.
@@ -174,7 +174,7 @@ def content_metadata(common: Path) -> Mapping[str, Any]:
 
 
 class _Inert(dict[Any, Any]):
-    """Stands for an object of any foreign class: it only keeps the state it is given."""
+    """Replaces an object of any foreign class: it only keeps its state."""
 
     __slots__ = ("state",)
 
@@ -196,10 +196,10 @@ class _Inert(dict[Any, Any]):
 
 
 class _Reader(pickle.Unpickler):
-    """Unpickles without calling or importing anything that a file names."""
+    """Unpickles without calling or importing anything named in a file."""
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """Nothing but the standard mapping is real."""
+        """Only the standard mapping is a real class."""
         return dict if (module, name) == ("collections", "OrderedDict") else _Inert
 
     def persistent_load(self, pid: Any, /) -> Any:

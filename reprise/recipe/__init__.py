@@ -1,4 +1,4 @@
-"""Recipes: the card, the composed configuration as rules see it, and their check.
+"""Recipes: the recipe card, the composed configuration, and the rules that check it.
 
 What needs a GPU to be known is not checked here.
 """

@@ -1,4 +1,4 @@
-"""A recipe's card: what is not a setting of verl but belongs to the recipe."""
+"""The recipe card: facts of a recipe that are not settings of verl."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class _Part(BaseModel):
 
 
 class VerlPart(_Part):
-    """Which verl: its entry in the lock, and the release that stands in without a checkout.
+    """Which verl: its entry in the lock, and the release to use without a checkout.
 
-    Without an entry the release itself is what runs.
+    Without an entry the recipe runs the release itself.
     """
 
     lock: str = "verl"
@@ -31,10 +31,10 @@ class VerlPart(_Part):
 
 
 class MachinePart(_Part):
-    """Names of the machine profile and the image, and what the plan needs to know of a card.
+    """Names of the machine profile and the image, and the GPU facts that the plan needs.
 
     `gpu_memory` is the accelerator's memory in GiB as its tool reports it, `bf16_tflops` its
-    dense peak, `host_memory` a node's RAM in GiB (None: the site must say).
+    dense peak, `host_memory` the RAM of a node in GiB (None: the site must state it).
     """
 
     profile: str
@@ -53,7 +53,7 @@ class ModelPart(_Part):
 
 
 class MadePart(_Part):
-    """A data file that the project writes itself: the end of its path, and what is in it."""
+    """A data file that the project writes itself: the end of its path, and its counts."""
 
     path: str
     rows: int
@@ -61,11 +61,11 @@ class MadePart(_Part):
 
 
 class Card(_Part):
-    """recipes/<name>/card.toml. The values of the training itself stand in recipe.yaml.
+    """recipes/<name>/card.toml. The settings of the training are in recipe.yaml.
 
     `train` and `validation` are the data sets' entries in the lock, `made` has the files of those
-    names that no lock has, `reference` is the folder of the recorded runs, `trees` what else the
-    nodes need, `expect` what a run should show.
+    names that are not locked, `reference` is the folder of the recorded runs, `trees` further trees
+    that the nodes need, `expect` the expected results of a run.
     """
 
     title: str
@@ -83,7 +83,7 @@ class Card(_Part):
     notes: list[str] = Field(default_factory=list)
 
     def model_shape(self) -> Model | None:
-        """The model as the card states it, or None when it does not."""
+        """The model as the recipe card states it, or None when it does not."""
         if not self.model.config:
             return None
         return Model(self.model.config, "card.toml")
@@ -95,24 +95,24 @@ def recipe_names(recipes: Path) -> list[str]:
 
 
 def card_of(recipes: Path, name: str) -> Card:
-    """The card of recipe `name`; a bare one when the recipe has no card.
+    """The card of recipe `name`; an empty one when the recipe has no card.
 
-    Raises OperatorError when there is no such recipe, or the card is not as it must be.
+    Raises OperatorError for an unknown recipe or an invalid card.
     """
     folder = recipes / name
     if not (folder / "recipe.yaml").is_file():
         known = ", ".join(recipe_names(recipes)) or "none"
-        raise OperatorError("recipe-name.recipe-name", name, known=known)
+        raise OperatorError("recipe-name.unknown", name, known=known)
     file = folder / "card.toml"
     if not file.is_file():
         return Card(title=name, status="not run")
     try:
         return Card.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OperatorError("recipe-card", str(file), str(error), "mend the TOML") from error
+        raise OperatorError("recipe-card.not-toml", str(file), reason=error) from error
     except ValidationError as error:
         wrong = "; ".join(
             f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
             for item in error.errors()
         )
-        raise OperatorError("recipe-card", str(file), wrong, "mend the card") from error
+        raise OperatorError("recipe-card.invalid", str(file), faults=wrong) from error

@@ -37,10 +37,10 @@ def check(
     recipes: Path | None = None,
     rules: Sequence[Rule] = ALL_RULES,
 ) -> Report:
-    """Judge `composition`; `data["rules"]` has the formula and the source of every rule.
+    """Check `composition`; `data["rules"]` has the formula and the source of every rule.
 
-    A rule that does not concern the recipe counts as passed and says why in its formula; one
-    that lacks a fact is unknown.
+    A rule that does not apply to the recipe counts as passed, with the reason; a rule that lacks
+    a fact is unknown.
     """
     report = Report("recipe check")
     tree = composition.tree
@@ -48,9 +48,7 @@ def check(
     report.data["verl"] = {"version": tree.version, "commit": tree.commit, "origin": tree.origin}
     report.data["rules"] = []
     if known.locked_verl:
-        report.note(
-            "recipe-verl-tree.stands-locked-verl", tree.label(), locked_verl=known.locked_verl
-        )
+        report.note("recipe-verl-tree.not-locked", tree.label(), locked=known.locked_verl)
     check_faults(report, composition.faults)
     _unknown_keys(report, composition, origins)
     check_values(report, composition, recipes)
@@ -61,7 +59,7 @@ def check(
 
 
 def check_faults(report: Report, faults: Sequence[Fault]) -> None:
-    """Add what is wrong with the override lines themselves."""
+    """Add the faults of the override lines."""
     for fault in faults:
         where = f"{fault.line.where} ({fault.line.text})"
         if fault.fatal:
@@ -73,19 +71,23 @@ def check_faults(report: Report, faults: Sequence[Fault]) -> None:
 
 
 def check_values(report: Report, composition: Composition, recipes: Path | None) -> None:
-    """Add the values that no rule can compute with."""
+    """Add the values that a rule cannot compute with."""
     rule, origins = "recipe-config-value", Origins(composition, recipes)
     for wrong in wrong_values(composition.values, composition.base):
         where = origins.where(wrong.key)
         if recipes is not None and where.startswith(VERLS_OWN):
-            # It follows another key, which is told.
+            # It follows another key, which is reported.
             continue
-        message = f"expected {wrong.expected}, found {wrong.found!r}"
-        fix = f"verl's own is {wrong.key}={wrong.usual}"
+        found: dict[str, object] = {
+            "expected": wrong.expected,
+            "found": wrong.found,
+            "setting": wrong.key,
+            "usual": wrong.usual,
+        }
         if wrong.sure:
-            report.failed(rule, where, message, fix)
+            report.failed("recipe-config-value.wrong", where, **found)
         else:
-            report.warn(rule, where, message, fix)
+            report.warn("recipe-config-value.other-type", where, **found)
     report.settle(rule)
 
 
@@ -94,20 +96,25 @@ def _unknown_keys(report: Report, composition: Composition, origins: Origins) ->
     schema = Schema(composition.tree)
     for key in unknown_keys(composition.values, composition.base, schema):
         close = [name for name in nearest(key, composition.config) if name != key]
-        report.failed(
-            rule,
-            origins.where(key),
-            f"neither verl's config nor its code knows {key}{did_you_mean(close)}",
-            f"write {close[0]}" if close else "leave it out",
-        )
+        where = origins.where(key)
+        if close:
+            report.failed(
+                "recipe-config-unknown-key.misspelt",
+                where,
+                setting=key,
+                near=did_you_mean(close),
+                nearest=close[0],
+            )
+        else:
+            report.failed("recipe-config-unknown-key.unknown", where, setting=key)
     report.settle(rule)
 
 
 def _missing(setup: Setup) -> str:
-    """What to do about a fact that a rule lacks."""
+    """The fix for a fact that a rule lacks."""
     if setup.model is None and setup.known.gpu_memory is None:
-        return "name the recipe whose model, data and machine these are: --model MODEL"
-    return "give what is missing, or leave the setting out"
+        return "name the recipe of this model, data and machine: --model MODEL"
+    return "give the missing fact, or remove the setting"
 
 
 def _judge(report: Report, rule: Rule, setup: Setup, origins: Origins) -> None:
@@ -119,8 +126,8 @@ def _judge(report: Report, rule: Rule, setup: Setup, origins: Origins) -> None:
     except Undecided as error:
         state, reason = "unknown", str(error)
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        # A value that verl's config does not foresee: say so, never a traceback.
-        state, reason = "unknown", f"a value is none to compute with: {error}"
+        # A value that the config of verl does not allow: a finding, never a traceback.
+        state, reason = "unknown", f"a value is not numeric: {error}"
     source = rule.source.cite(setup.tree)
     for problem in judgement.problems:
         where, message = origins.where(problem.key), f"{problem.message} ({source})"

@@ -1,6 +1,6 @@
 """The optional conversion of Hugging Face weights to an MCore checkpoint: limits, command, result.
 
-verl loads Hugging Face weights online, so that nobody needs this; it saves the conversion at each
+It is optional, because verl loads Hugging Face weights online; it saves the conversion at each
 start. The limits are those of verl's scripts/converter_hf_to_mcore.py.
 """
 
@@ -16,7 +16,7 @@ from reprise.recipe.model import Model
 
 __all__ = ["Conversion", "check_conversion", "check_mcore"]
 
-# The families that the converter takes apart over several processes.
+# Families that the converter distributes over several processes.
 _PARALLEL = frozenset({"qwen2_moe", "qwen3_moe", "deepseek_v3"})
 
 
@@ -35,48 +35,39 @@ class Conversion:
         return self.pp * self.ep
 
     def command(self, model: Model) -> str:
-        """What to run in the training container, on one node."""
-        words = ["torchrun", "--standalone", f"--nproc_per_node={self.processes}"]
-        words += ["scripts/converter_hf_to_mcore.py", "--hf_model_path", str(self.source)]
-        words += ["--output_path", str(self.target)]
+        """The command for the training container, on one node."""
+        arguments = ["torchrun", "--standalone", f"--nproc_per_node={self.processes}"]
+        arguments += ["scripts/converter_hf_to_mcore.py", "--hf_model_path", str(self.source)]
+        arguments += ["--output_path", str(self.target)]
         if self.processes > 1:
-            words += ["--pp_size", str(self.pp), "--ep_size", str(self.ep)]
+            arguments += ["--pp_size", str(self.pp), "--ep_size", str(self.ep)]
         if model.experts:
-            words.append("--use_cpu_initialization")
-        return shlex.join(words)
+            arguments.append("--use_cpu_initialization")
+        return shlex.join(arguments)
 
 
 def check_conversion(report: Report, wanted: Conversion, model: Model) -> None:
     """Check the converter's limits before anything runs; the command goes into the data."""
     if model.experts and model.family not in _PARALLEL:
-        report.failed("recipe-convert-family.verl-s-converter", model.family)
+        report.failed("recipe-convert-family.unsupported", model.family)
     report.settle("recipe-convert-family")
     rule = "recipe-convert-processes"
     if wanted.processes > 1 and model.family not in _PARALLEL:
         report.failed(
-            rule,
+            "recipe-convert-processes.one-only",
             f"PP {wanted.pp} x EP {wanted.ep}",
-            f"{model.family or 'this model'} converts in one process: several only for "
-            f"{', '.join(sorted(_PARALLEL))}",
-            "leave --pp and --ep out",
+            family=model.family or "unknown",
+            parallel=", ".join(sorted(_PARALLEL)),
         )
     experts = model.experts or 0
     if wanted.ep > 1 and (not experts or experts % wanted.ep):
         report.failed(
-            "recipe-convert-experts.experts-do-split",
-            f"EP {wanted.ep}",
-            experts=experts,
-            ep=wanted.ep,
+            "recipe-convert-experts.not-divisible", f"EP {wanted.ep}", experts=experts, ep=wanted.ep
         )
     report.settle(rule)
     rule = "recipe-convert-output"
     if wanted.target.exists() and (not wanted.target.is_dir() or any(wanted.target.iterdir())):
-        report.failed(
-            rule,
-            str(wanted.target),
-            "not empty: the converter would skip the work without a word",
-            "name a folder that does not exist yet; nothing is removed for you",
-        )
+        report.failed("recipe-convert-output.not-empty", str(wanted.target))
     report.settle(rule)
     _source(report, wanted.source)
     report.data["job"] = wanted.command(model)
@@ -84,26 +75,24 @@ def check_conversion(report: Report, wanted: Conversion, model: Model) -> None:
 
 
 def _source(report: Report, source: Path) -> None:
-    """The weights may lie where the training container runs, and not here."""
+    """The weights may be where the training container runs, and not here."""
     rule = "recipe-convert-source"
     if not source.exists():
-        report.note(rule, str(source), "is not seen from here, so that it was not looked at")
+        report.note("recipe-convert-source.not-here", str(source))
     elif not (source / "config.json").is_file():
-        fix = "name the folder of the Hugging Face weights"
-        report.failed(rule, str(source), "expected a folder with config.json, found none", fix)
+        report.failed("recipe-convert-source.no-config", str(source))
     else:
         report.passed(rule)
 
 
 def check_mcore(report: Report, folder: Path) -> None:
-    """Is an MCore checkpoint whole: shards as long as .metadata says, common.pt, metadata.json."""
+    """Check that an MCore checkpoint is complete: shards, .metadata, common.pt, metadata.json."""
     rule = "recipe-convert-complete"
     if not folder.is_dir():
-        report.failed(rule, str(folder), "expected a folder, found none", "check the path")
+        report.failed("recipe-convert-complete.no-folder", str(folder))
         return
     for fault in dist_faults(folder):
-        fix = "convert again into a new folder, with verl's own script"
-        report.failed(rule, str(fault.path), fault.message, fix)
+        report.failed("recipe-convert-complete.damaged", str(fault.path), fault=fault.message)
     shards = list(folder.glob("*.distcp"))
     report.data["shards"] = len(shards)
     report.data["bytes"] = sum(path.stat().st_size for path in shards)

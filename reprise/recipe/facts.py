@@ -1,4 +1,4 @@
-"""Facts about a recipe that something outside it may depend on, by name."""
+"""Facts of a recipe that something outside it may depend on, by name."""
 
 from __future__ import annotations
 

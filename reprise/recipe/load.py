@@ -1,4 +1,4 @@
-"""Bring together what the check and the plan of one recipe need."""
+"""Load everything that the check and the plan of one recipe need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Inputs", "Loaded", "launcher_environment", "load", "locked", "verl_t
 
 @dataclass(slots=True)
 class Loaded:
-    """A recipe, composed, and what is known beside it."""
+    """A composed recipe, and the facts known about it."""
 
     name: str
     card: Card
@@ -41,8 +41,8 @@ class Loaded:
 def locked(root: Path) -> Mapping[str, Any]:
     """versions.lock as plain values; empty when there is none.
 
-    Only single facts are taken from it here; whether it is sound is `reprise lock check`'s affair.
-    Raises OperatorError when it is no TOML.
+    Only single facts are read from it here; `reprise lock check` checks it.
+    Raises OperatorError when it is not TOML.
     """
     path = root / "versions.lock"
     try:
@@ -50,7 +50,7 @@ def locked(root: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OperatorError("recipe-lock.expected-toml-found", str(path), error=error) from error
+        raise OperatorError("recipe-lock.not-toml", str(path), reason=error) from error
 
 
 def _entry(lock: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
@@ -61,9 +61,9 @@ def _entry(lock: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
 def verl_tree(
     root: Path, card: Card, explicit: Path | None, say: Callable[[str], None]
 ) -> VerlTree:
-    """The verl that the card's lock entry names, or the release that stands in for it.
+    """The verl of the recipe card's lock entry, or the release in its place.
 
-    A card that names no entry runs the release itself: no checkout is looked at.
+    A card without an entry uses the release itself, never a checkout.
     """
     entry = _entry(locked(root), "tree", card.verl.lock)
     named = entry.get("path", "third_party/verl") if card.verl.lock else ""
@@ -73,7 +73,7 @@ def verl_tree(
 
 def launcher_environment(loggers: Iterable[str]) -> dict[str, str]:
     """What `reprise train` adds to a job's environment: a metrics file and a TensorBoard folder
-    for each attempt, and trackers that stay offline unless the operator's environment says more.
+    for each attempt, and offline trackers unless the operator's environment sets another mode.
     """
     environment = {
         "VERL_FILE_LOGGER_PATH": "/<REPRISE_RUN_DIR>/metrics/attempt-1.jsonl",
@@ -94,11 +94,11 @@ def _job_env(path: Path, fields: Collection[str] = OWN_FIELDS) -> Mapping[str, A
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What may stand in for the project's own: a tree of verl, a model, a runtime environment.
+    """Replacements for the project's own: a tree of verl, a model, a runtime environment.
 
     `config` is the config to compose instead of the recipe's (`ppo_trainer` for a launch script,
     whose own variables are `environment`: the recipe's and the launcher's do not count then).
-    `shared` are the folders that the doctor saw on every node.
+    `shared` are the folders that the doctor found on every node.
     """
 
     verl: Path | None = None
@@ -135,7 +135,7 @@ def load(
 
 
 def _model(made: Composition, card: Card, inputs: Inputs) -> Model | None:
-    """The model that is named, else the one that lies at the config's path, else the card's."""
+    """The named model, else the one at the config's path, else the recipe card's."""
     if inputs.model_config is not None:
         return model_from_file(inputs.model_config)
     path = (made.values.get("actor_rollout_ref") or {}).get("model", {}).get("path")
@@ -148,7 +148,7 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
     file = inputs.runtime_env or root / "runtime_env.yaml"
     job = _job_env(file, RAY_FIELDS if inputs.runtime_env else OWN_FIELDS)
     if job is None and inputs.runtime_env:
-        raise OperatorError("runtime-env.expected-job-s", str(file))
+        raise OperatorError("runtime-env.missing", str(file))
     if inputs.config and not inputs.runtime_env:
         # A launch script is not submitted with the project's own runtime environment.
         job = None
@@ -175,12 +175,12 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
         environment=variables,
         names=known_names(root / "recipes"),
         algorithm=made.choices.get("algorithms", ""),
-        locked_verl="" if inputs.verl else _stood_in_for(lock, card, made.tree),
+        locked_verl="" if inputs.verl else _locked_instead(lock, card, made.tree),
     )
 
 
-def _stood_in_for(lock: Mapping[str, Any], card: Card, tree: VerlTree) -> str:
-    """The locked verl that `tree` stands in for: version and commit; '' where it is that one."""
+def _locked_instead(lock: Mapping[str, Any], card: Card, tree: VerlTree) -> str:
+    """Version and commit of the locked verl if `tree` is another one, else ''."""
     entry = _entry(lock, "tree", card.verl.lock)
     commit, version = str(entry.get("commit", "")), str(entry.get("version", ""))
     if not commit or tree.commit == commit or (version == tree.version and not tree.commit):
@@ -191,7 +191,7 @@ def _stood_in_for(lock: Mapping[str, Any], card: Card, tree: VerlTree) -> str:
 def _data(
     lock: Mapping[str, Any], card: Card, name: Literal["train", "validation"]
 ) -> Mapping[str, Any]:
-    """The lock's entry of the card's data set, or what the card itself says of a file."""
+    """The lock entry of the recipe card's data set, or the facts of a file that the card states."""
     if name in card.made:
         return card.made[name].model_dump()
     return _entry(lock, "data", card.train if name == "train" else card.validation)
@@ -200,7 +200,7 @@ def _data(
 def _rows(made: Composition, key: str, entry: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """Rows and distinct prompts of a data file: those of `entry` for its own file, else counted.
 
-    The prompts of a file that is not locked are not counted here (`reprise data check` does).
+    Distinct prompts of a file that is not locked are not counted here (`reprise data check` does).
     """
     files = (made.values.get("data") or {}).get(key)
     if isinstance(files, list) and len(files) == 1:

@@ -1,4 +1,4 @@
-"""A decoder's shape as its Hugging Face config.json states it, and what it weighs."""
+"""The shape of a decoder as its Hugging Face config.json states it, and its parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FAMILIES = _QK_NORM | {"qwen2", "llama", "mistral"}
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Parameter counts by part; `active` is what one token passes through."""
+    """Parameter counts by part; `active` are those that one token uses."""
 
     embedding: int
     head: int
@@ -67,7 +67,7 @@ class Parameters:
 
 
 class Model:
-    """Reads a Hugging Face config; a field that it does not state is None, never guessed."""
+    """Reads a Hugging Face config; a missing field is None, never guessed."""
 
     def __init__(self, config: Mapping[str, Any], origin: str) -> None:
         self.config = dict(config)
@@ -123,7 +123,7 @@ class Model:
 
     @property
     def max_positions(self) -> int | None:
-        """Context length that the model was made for, in tokens."""
+        """Context length of the model, in tokens."""
         return self._int("max_position_embeddings")
 
     @property
@@ -158,11 +158,11 @@ class Model:
         }
 
     def lacks(self) -> str:
-        """What keeps the parameters from being counted; empty when nothing does."""
+        """Why the parameters cannot be counted; empty when they can."""
         if self.family not in _FAMILIES:
-            return f"model_type is {self.family!r}, none of {', '.join(sorted(_FAMILIES))}"
+            return f"model_type is {self.family!r}; expected one of {', '.join(sorted(_FAMILIES))}"
         lacking = [name for name, value in self._shape().items() if value is None or value < 1]
-        return f"no number from 1 for {', '.join(lacking)}" if lacking else ""
+        return f"expected a positive integer for {', '.join(lacking)}" if lacking else ""
 
     def parameters(self) -> Parameters | None:
         """Counts by part, equal to those of the transformers class; None for unknown families.
@@ -203,15 +203,13 @@ class Model:
 def model_from_file(path: Path) -> Model:
     """The model of a config.json, or of the folder that holds one.
 
-    Raises OperatorError when the file is missing or no JSON object.
+    Raises OperatorError when the file is missing or not a JSON object.
     """
     file = path / "config.json" if path.is_dir() else path
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise OperatorError(
-            "recipe-model-config.expected-model-s", str(file), error=error
-        ) from error
+        raise OperatorError("recipe-model-config.not-readable", str(file), reason=error) from error
     if not isinstance(config, dict):
-        raise OperatorError("recipe-model-config.expected-json-object", str(file))
+        raise OperatorError("recipe-model-config.not-an-object", str(file))
     return Model(config, str(file))

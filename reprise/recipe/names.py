@@ -1,4 +1,4 @@
-"""Which settings an engine knows: field names read from its source, never imported."""
+"""The settings of an engine: field names read from its source, never imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Names", "class_fields", "known_names", "names_of_sources"]
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The settings that one engine knows. `of` says which version, `source` which files."""
+    """The settings of one engine. `of` is the version, `source` the files."""
 
     of: str
     source: str
@@ -61,7 +61,7 @@ def names_of_sources(
 ) -> dict[str, object]:
     """The content of one file of recipes/common/names: the fields of the `wanted` classes.
 
-    `files` maps the name by which each source is cited to where it lies.
+    `files` maps the cited name of each source to its path.
     """
     texts = [path.read_text(encoding="utf-8") for path in files.values()]
     names: set[str] = set()
@@ -82,6 +82,8 @@ def known_names(recipes: Path) -> dict[str, Names]:
             data = json.loads(path.read_text(encoding="utf-8"))
             names = Names(data["of"], data["source"], frozenset(data["names"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise OperatorError("recipe-names.written-project", str(path), error=error) from error
+            raise OperatorError(
+                "recipe-names.damaged", str(path), reason=error, file=path
+            ) from error
         found[path.name.split("-")[0].removesuffix(".json")] = names
     return found

@@ -1,4 +1,4 @@
-"""A composed recipe as the rules and the plan look at it: sizes, parallel groups, what is known."""
+"""A composed recipe as the rules and the plan use it: sizes, parallel groups, known facts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known beside the config. None means not known, and no rule guesses it.
+    """Facts known besides the config. None means unknown, and no rule guesses it.
 
     `rows` and `prompts` are those of the training file, `val_rows` and `val_prompts` of the
-    validation file; `gpu_memory` is a card's memory in GiB; `runtime_env` is the job's own
-    (`runtime_env_file` names it); `shared` are the folders that every node was seen to share.
+    validation file; `gpu_memory` is the memory of a GPU in GiB; `runtime_env` is the job's own
+    (`runtime_env_file` names it); `shared` are the folders that all nodes share.
     `algorithm` is the chosen file of recipes/algorithms, '' without one.
-    `locked_verl` names the verl that the lock asks for where another one stands in for it.
+    `locked_verl` names the locked verl where another one is used instead.
     """
 
     rows: int | None = None
@@ -74,7 +74,7 @@ class Setup:
         return isinstance(node, Mapping) and last in node
 
     def integer(self, key: str, default: int = 0) -> int:
-        """The whole number at `key`; `default` where it is missing or no whole number."""
+        """The integer at `key`; `default` where it is missing or not an integer."""
         value = self.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
@@ -131,7 +131,7 @@ class Setup:
 
     @property
     def etp(self) -> int:
-        """Expert tensor parallel size; Megatron takes TP when it is not set."""
+        """Expert tensor parallel size; Megatron uses TP when it is not set."""
         key = f"{_ACTOR}.megatron.expert_tensor_parallel_size"
         return self.integer(key, self.tp) if self.megatron else 1
 
@@ -224,7 +224,7 @@ class Setup:
 
     @property
     def steps(self) -> int | None:
-        """Training steps of the run, or None when they depend on rows that are not known."""
+        """Training steps of the run, or None when the number of rows is unknown."""
         stated = self.get("trainer.total_training_steps")
         if isinstance(stated, int):
             return stated

@@ -1,4 +1,4 @@
-"""Show a recipe: the resolved config, what differs from verl's defaults, and the command."""
+"""Show a recipe: the resolved config, the differences from verl's defaults, the command."""
 
 from __future__ import annotations
 
@@ -64,5 +64,12 @@ def command_line(name: str, lines: Sequence[Line]) -> str:
     for line in lines:
         key, _, value = line.text.partition("=")
         texts.append(f"{key}={masked(value)}" if is_secret(key, value) else line.text)
-    words = ["python3", "-m", "verl.trainer.main_ppo", "--config-name", f"{name}/recipe", *texts]
-    return f'{shlex.join(words)} --config-path "$PWD/recipes"'
+    arguments = [
+        "python3",
+        "-m",
+        "verl.trainer.main_ppo",
+        "--config-name",
+        f"{name}/recipe",
+        *texts,
+    ]
+    return f'{shlex.join(arguments)} --config-path "$PWD/recipes"'

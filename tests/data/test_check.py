@@ -121,7 +121,7 @@ def test_prompts_of_the_wrong_form(tmp_path: Path, router: Any) -> None:
     report = check(router, [path])
     by_line = {int(f.where.rsplit(":", 1)[1]): f for f in report.errors() if f.rule != "data-type"}
     assert sorted(by_line) == [1, 2, 3, 5, 6]
-    assert "wraps" in by_line[1].fix
+    assert "as a user message" in by_line[1].fix
     assert "decodes" in by_line[2].fix
     assert "'human'" in by_line[3].message and "--role human=user" in by_line[3].fix
     assert "no message" in by_line[5].message
@@ -180,10 +180,10 @@ def test_the_edge_of_a_batch(rows: int, expected: int, tmp_path: Path, router: A
 @pytest.mark.parametrize(
     ("copies", "n", "severity", "words"),
     [
-        (32, 1, Severity.NOTE, "32 samples a problem"),
-        (32, 32, Severity.WARNING, "validation is 32x too large"),
-        (1, 1, Severity.WARNING, "1 samples a problem"),
-        (1, 32, Severity.NOTE, "32 samples a problem"),
+        (32, 1, Severity.NOTE, "32 samples per problem"),
+        (32, 32, Severity.WARNING, "validation is 32 times too large"),
+        (1, 1, Severity.WARNING, "1 samples per problem"),
+        (1, 32, Severity.NOTE, "32 samples per problem"),
     ],
 )
 def test_samples_a_problem(
@@ -201,8 +201,8 @@ def test_samples_a_problem(
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ({"truncation": "left", "filter_overlong": False}, "cuts the head"),
-        ({"truncation": "error", "filter_overlong": False}, "does not read it"),
+        ({"truncation": "left", "filter_overlong": False}, "cuts the beginning"),
+        ({"truncation": "error", "filter_overlong": False}, "does not read data.truncation=error"),
         ({"truncation": "left", "filter_overlong": True}, "4 rows are left"),
     ],
 )

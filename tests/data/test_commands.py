@@ -161,7 +161,7 @@ def test_check_takes_files_and_settings_from_overrides(site: Site, tmp_path: Pat
     overrides.write_text("data.val_files=val.parquet\nactor_rollout_ref.rollout.val_kwargs.n=32\n")
     code, told = site.json("data", "check", "--overrides", overrides)
     assert code == 0
-    assert any("validation is 32x too large" in item["message"] for item in told["findings"])
+    assert any("validation is 32 times too large" in item["message"] for item in told["findings"])
     code, told = site.json(
         "data", "check", site.data / "val.parquet", "--set", "data.train_batch_size=7"
     )
@@ -186,7 +186,7 @@ def test_check_of_a_recipe_takes_the_files_that_its_run_gets(
     told = json.loads(answer.stdout)
     messages = " ".join(item["message"] for item in told["findings"])
     assert "2 steps/epoch (floor(300 / 128))" in messages
-    assert "1 samples a problem" in messages
+    assert "1 samples per problem" in messages
     assert answer.exit_code == 0, told["findings"]
     own = write_parquet(tmp_path / "own.parquet", [row(f"own {i}") for i in range(5)])
     environment = {"DATA_DIR": str(tmp_path), "TRAIN_FILES": str(own)}

@@ -167,7 +167,7 @@ def test_another_file_in_the_way_stays_until_replace(tmp_path: Path, data: bytes
     site.target.parent.mkdir(parents=True)
     site.target.write_bytes(b"mine")
     with serving(Behaviour({FILE: data})) as endpoint:
-        with pytest.raises(OperatorError, match="another file is there") as caught:
+        with pytest.raises(OperatorError, match="another file is in place") as caught:
             site.fetch(endpoint)
         assert "--replace" in caught.value.fix
         assert site.target.read_bytes() == b"mine"
@@ -185,7 +185,7 @@ def test_deep_reads_what_memory_would_pass(tmp_path: Path, data: bytes) -> None:
         file.write(b"\x00\x01")
     os.utime(site.target, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert site.fetch().how == "present"
-    with pytest.raises(OperatorError, match="another file is there"):
+    with pytest.raises(OperatorError, match="another file is in place"):
         site.fetch(deep=True)
 
 
@@ -303,7 +303,7 @@ def test_rows_that_differ_from_the_lock_are_told(tmp_path: Path, data: bytes) ->
     site = Site(tmp_path, data, rows=51)
     with serving(Behaviour({FILE: data})) as endpoint:
         site.fetch(endpoint)
-    with pytest.raises(OperatorError, match="the lock says 51") as caught:
+    with pytest.raises(OperatorError, match="the lock has 51") as caught:
         count_rows(site.wanted)
     assert "versions.lock" in caught.value.fix
 

@@ -35,7 +35,7 @@ def test_nobody_answers_is_one_finding_and_no_other_line(command: str, tmp_path:
     )
     assert (done.returncode, done.stderr) == (2, "")
     first, fix, verdict = done.stdout.splitlines()
-    assert first.startswith("warning http://***@127.0.0.1:9: could not be asked: ConnectError")
+    assert first.startswith("warning http://***@127.0.0.1:9: no answer: ConnectError")
     assert "--mirror URL" in fix
     assert "(0 checks passed, 0 failed, 1 could not be evaluated)" in verdict
 
@@ -84,4 +84,4 @@ def test_weights_are_not_asked_for_where_nobody_answers_any_more(
     *asked, last = errors
     assert len(asked) < len(files)
     assert all(isinstance(error, Unreached) for error in asked)
-    assert f"{len(files) - len(asked)} more files were not asked for" in last.message
+    assert f"{len(files) - len(asked)} more files were not tried" in last.message

@@ -71,5 +71,5 @@ def test_a_file_that_is_no_parquet_is_a_finding(tmp_path: Path, content: bytes) 
 
 
 def test_a_missing_file_is_a_finding(tmp_path: Path) -> None:
-    with pytest.raises(OperatorError, match="no such file"):
+    with pytest.raises(OperatorError, match="file not found"):
         parquet.open_parquet(tmp_path / "none.parquet")

@@ -19,9 +19,9 @@ MAPPING = ("--data-source", "math_dapo", "--question", "q", "--answer", "a")
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none", "no such file"),
-        ("none.jsonl", "no such file"),
-        ("none.parquet", "no such file"),
+        ("none", "file not found"),
+        ("none.jsonl", "file not found"),
+        ("none.parquet", "file not found"),
         ("folder", "expected a file, found a folder"),
         ("folder.parquet", "expected a file, found a folder"),
         ("folder.jsonl", "expected a file, found a folder"),
@@ -42,9 +42,9 @@ def test_what_is_no_file_is_not_judged_by_its_ending(
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("data.train_batch_size=0", "a whole number from 1"),
-        ("data.max_prompt_length=-1", "a whole number from 1"),
-        ("actor_rollout_ref.rollout.n=0", "a whole number from 1"),
+        ("data.train_batch_size=0", "a positive integer"),
+        ("data.max_prompt_length=-1", "a positive integer"),
+        ("actor_rollout_ref.rollout.n=0", "a positive integer"),
         ("data.truncation=head", "error, left, right, middle"),
     ],
 )

@@ -101,14 +101,14 @@ def test_dicts_arguments_and_coroutines(body: str, tmp_path: Path, router: Any) 
 @pytest.mark.parametrize(
     ("body", "rule", "words"),
     [
-        ("return 1.0", "reward-equal", "no more than a wrong one"),
+        ("return 1.0", "reward-equal", "does not score more than a wrong one"),
         (
             "return float(solution_str.strip() in (ground_truth, ''))",
             "reward-empty",
             "empty answer",
         ),
         ("return 1 / (ground_truth != '3')", "reward-error", "ZeroDivisionError"),
-        ("return float('nan')", "reward-error", "no finite number"),
+        ("return float('nan')", "reward-error", "not a finite number"),
         ("raise NotImplementedError(data_source)", "reward-error", "NotImplementedError"),
     ],
 )
@@ -141,7 +141,7 @@ def test_slow_scorers(tmp_path: Path, router: Any) -> None:
         assert (report.verdict, len(slow)) == (verdict, count)
     report = scored(items, scorer, sizes, 2)
     assert report.verdict is Verdict.PROBLEM
-    assert "ms a call" in found(report, "reward-speed")[0].message
+    assert "ms per call" in found(report, "reward-speed")[0].message
 
 
 def test_scorers_that_hang_end_or_cannot_be_loaded(tmp_path: Path, router: Any) -> None:
@@ -197,7 +197,7 @@ def test_a_scorer_that_lacks_a_package_is_unknown(tmp_path: Path, router: Any) -
     assert report.verdict is Verdict.UNKNOWN
     (finding,) = report.findings
     assert finding.rule == "reward-run"
-    assert "could not be run: missing mathruler_of_nowhere" in finding.message
+    assert "could not run: missing mathruler_of_nowhere" in finding.message
     assert "install mathruler_of_nowhere" in finding.fix
 
 
@@ -207,7 +207,7 @@ def test_a_custom_function_whose_file_lacks_a_package_is_unknown(
     scorer = custom(tmp_path, EXACT)
     assert scorer.path is not None
     scorer.path.write_text(f"import scorer_of_nowhere\n{scorer.path.read_text()}")
-    with pytest.raises(CannotTell, match="could not be run: missing scorer_of_nowhere"):
+    with pytest.raises(CannotTell, match="could not run: missing scorer_of_nowhere"):
         scored(checked(tmp_path, router, ROWS), scorer)
 
 
@@ -250,7 +250,7 @@ def test_assertions_are_told_as_unknown(tmp_path: Path, router: Any) -> None:
     rows = [row("q", {"assert_case": ["assert f(1) == 2"]}, source="codecontests")]
     report = scored(checked(tmp_path, router, rows), custom(tmp_path, "return 0.0"))
     assert report.verdict is Verdict.UNKNOWN
-    assert "no right answer can be made" in found(report, "reward-equal")[0].message
+    assert "cannot make a right answer" in found(report, "reward-equal")[0].message
 
 
 def test_a_sandbox_that_does_not_answer(tmp_path: Path, router: Any) -> None:

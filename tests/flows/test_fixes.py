@@ -16,6 +16,7 @@ import typer
 from reprise.bundle.create import create
 from reprise.cli import app
 from reprise.core.findings import Report
+from reprise.core.rules import known_rules
 from reprise.flows.lock.reality import verify as verify_lock
 from reprise.lock.model import MACHINES, Lock
 from reprise.lock.read import read_lock, resolve_name
@@ -24,9 +25,14 @@ from reprise.trees.install import PLACED
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
-    *(ROOT / "reprise/lock").glob("*.py"),
-    *(ROOT / f"reprise/cli/{name}.py" for name in ("lock", "setup", "bundle", "image")),
+    *(
+        path
+        for layer in ("lock", "trees", "bundle", "images", "flows/lock")
+        for path in (ROOT / "reprise" / layer).glob("*.py")
+    ),
+    *(ROOT / f"reprise/cli/commands/{name}.py" for name in ("lock", "setup", "bundle", "image")),
 ]
+LAYERS = {"lock", "trees", "bundle", "images"}
 COMMAND = re.compile(r"`(reprise [a-z][^`]*)`")
 
 
@@ -56,11 +62,19 @@ def texts(path: Path) -> Iterator[str]:
             yield str(node.value).replace("{}", "NAME")
 
 
+def registered() -> Iterator[str]:
+    """The fixes of these layers' rules, their values replaced by NAME."""
+    for rule in known_rules().values():
+        if rule.layer in LAYERS:
+            for text in rule.texts.values():
+                yield re.sub(r"\{[^}]*\}", "NAME", text.fix)
+
+
 WRITTEN = sorted(
     {
         command
-        for path in SOURCES
-        for text in texts(path)
+        for found in (*map(texts, SOURCES), registered())
+        for text in found
         for command in COMMAND.findall(text)
         if len(command.split()) > 2 or "NAME" in command
     }

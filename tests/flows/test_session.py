@@ -1,12 +1,10 @@
 """A whole session with a small job: its folder, its end, and what other shells see and do."""
 
 import os
-import secrets
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +21,7 @@ from reprise.flows.train.job import TrainOptions
 from reprise.flows.train.place import Attached, Need
 from reprise.flows.train.session import Session, run_session
 from reprise.runs.ray.jobs import ENDED, Jobs
-from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
+from reprise.runs.ray.local_ray import LocalRay
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.supervise.resume import Resume
 from reprise.runs.watch.display import RunDisplay
@@ -33,16 +31,6 @@ pytestmark = pytest.mark.rehearsal
 
 PROJECT = find_project()
 TRAINER = Path(__file__).resolve().parents[1] / "run" / "small_trainer.py"
-
-
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRay]:
-    log = tmp_path_factory.mktemp("ray") / "ray.log"
-    # Its processes are ended by this name, which no other test run on this machine may have.
-    name = f"session-{secrets.token_hex(4)}"
-    started = start_local_ray(PROJECT.rehearsal_python, name, 1, new_temp_dir(), log)
-    yield started
-    assert started.stop() == []
 
 
 @dataclass(slots=True)

@@ -43,15 +43,6 @@ def runs(tmp_path: Path) -> Iterator[Path]:
     stop_everything(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("uninterrupted")
-    command = train(path)
-    code, report, err = command.run()
-    assert code == 0, (report, err)
-    return command.folder().path
-
-
 def assert_survived(command: Command, reference: Path, attempts: int = 2) -> None:
     folder = command.folder()
     facts = folder.read()

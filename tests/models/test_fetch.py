@@ -196,7 +196,7 @@ def test_files_of_other_bytes_in_the_way_stay(served: Path, tmp_path: Path) -> N
         (target / name).write_bytes(change or data[:-1] + b"x")
     with serving(served) as (endpoint, _):
         errors = get(Hub(endpoint), served, tmp_path)
-    assert len(errors) == 2 and all("another file is there" in str(error) for error in errors)
+    assert len(errors) == 2 and all("another file is in place" in str(error) for error in errors)
     assert (target / "tokenizer.json").read_bytes() == b"[]"
 
 
@@ -211,7 +211,10 @@ def test_from_a_folder(served: Path, tmp_path: Path) -> None:
 
 def test_a_server_without_the_model(served: Path, tmp_path: Path) -> None:
     (served / "config.json").rename(tmp_path / "config.json")
-    with serving(served) as (endpoint, _), pytest.raises(OperatorError, match=r"no config\.json"):
+    with (
+        serving(served) as (endpoint, _),
+        pytest.raises(OperatorError, match=r"config\.json not found"),
+    ):
         list_files(Hub(endpoint), ModelWanted("m", "org/m", REVISION))
     with pytest.raises(CannotTell):
         list_files(ModelScope("http://127.0.0.1:9"), ModelWanted("m", "org/m", REVISION))

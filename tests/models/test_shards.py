@@ -43,24 +43,22 @@ def test_pointer_missing_and_cut_shards(tmp_path: Path) -> None:
     (folder / "model-00002-of-00003.safetensors").unlink()
     shard(folder / "model-00003-of-00003.safetensors", layer(1), cut=3)
     told = messages(check(folder))
-    assert f"00001-of-00003.safetensors: git-lfs pointer, {len(POINTER)} bytes" in told
+    assert f"00001-of-00003.safetensors: git-lfs pointer of {len(POINTER)} bytes" in told
     assert "00002-of-00003.safetensors: missing" in told
-    assert "00003-of-00003.safetensors: cut: the header wants 16 bytes" in told
+    assert "00003-of-00003.safetensors: truncated: the header needs 16 bytes" in told
 
 
 def test_a_header_longer_than_the_file(tmp_path: Path) -> None:
     folder = model(tmp_path / "m")
     (folder / "model-00002-of-00003.safetensors").write_bytes(struct.pack("<Q", 5000) + b"{}")
-    assert "header length 5,000 is larger than the rest of the file (2 bytes)" in messages(
-        check(folder)
-    )
+    assert "header length 5,000 exceeds the rest of the file (2 bytes)" in messages(check(folder))
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "not even a header"),
-        (b"\x02\0\0\0\0\0\0\0[]", "no JSON object"),
+        (b"", "shorter than a header"),
+        (b"\x02\0\0\0\0\0\0\0[]", "not a JSON object"),
         (b"\x02\0\0\0\0\0\0\0{]", "damaged header"),
         (b'\x0c\0\0\0\0\0\0\0{"a": [1, 2]}', "damaged header"),
     ],
@@ -90,9 +88,9 @@ def test_index_and_headers_disagree(tmp_path: Path) -> None:
     index["metadata"]["total_size"] += 7
     (folder / INDEX).write_text(json.dumps(index))
     told = messages(check(folder))
-    assert "1 tensors are not in the shard that the index names: model.layers.0.lost" in told
-    assert "1 tensors that the index does not know: lm_head.weight" in told
-    assert "96 bytes of tensors, but metadata.total_size says 103" in told
+    assert "1 tensors are missing from their shard in the index: model.layers.0.lost" in told
+    assert "1 tensors are missing from the index: lm_head.weight" in told
+    assert "96 bytes of tensors, but metadata.total_size is 103" in told
 
 
 def test_a_single_file_needs_no_index(tmp_path: Path) -> None:
@@ -114,8 +112,8 @@ def test_small_files_that_are_pointers(tmp_path: Path) -> None:
 
 def test_an_empty_or_missing_folder(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "config.json: no such file" in messages(check(tmp_path / "empty"))
-    assert "no such folder" in messages(check(tmp_path / "none"))
+    assert "config.json: file not found" in messages(check(tmp_path / "empty"))
+    assert "folder not found" in messages(check(tmp_path / "none"))
 
 
 def test_the_locked_digests_are_compared(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def one(tree: VerlTree, *texts: str) -> Composition:
         ("data.train_batch_size=1,2", "recipe-override-syntax", "[a,b]"),
         ("data.train_batch_size", "recipe-override-syntax", "KEY=VALUE"),
         ("data.train_files='a", "recipe-override-syntax", "close the quotes"),
-        ("~data.nothing", "recipe-override-unknown-key", "leave the line out"),
+        ("~data.nothing", "recipe-override-unknown-key", "remove the line"),
         ("model_engine=megatorn", "recipe-override-group", "megatron"),
     ],
 )  # fmt: skip

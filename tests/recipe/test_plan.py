@@ -205,7 +205,7 @@ def test_without_a_card_the_hosts_memory_counts(root: Path) -> None:
     assert "context and buffers" not in terms and "gpu_memory" not in fine.data
     assert fine.data["host_memory"] == pytest.approx(machine_memory(), abs=0.01)
     (told,) = [f for f in fine.findings if f.rule == "recipe-plan-host"]
-    assert "is not known" in told.message
+    assert "is unknown" in told.message
     # Both ranks lie in one host's memory.
     assert plan(loaded, host_memory=1.5 * terms["total"]).exit_code == 1
     on_card = plan(load(root, "rehearsal", [Line("rehearsal/platform=gpu")]))

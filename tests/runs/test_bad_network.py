@@ -1,6 +1,5 @@
 """The Jobs API behind a bad network: what is not known is not taken for an answer."""
 
-import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -13,26 +12,15 @@ from relay import Relay
 from reprise.flows.train import place as place_module
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.flows.train.place import Need, wait_for_nodes
-from reprise.core.project import find_project
 from reprise.runs.ray import jobs as jobs_module
 from reprise.runs.state.attempt import Outcome
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.jobs import ENDED, Jobs
-from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
+from reprise.runs.ray.local_ray import LocalRay
 from reprise.runs.watch.view import Limits, View, watch
 from tests.states import change
 
 pytestmark = pytest.mark.rehearsal
-
-
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRay]:
-    log = tmp_path_factory.mktemp("ray") / "ray.log"
-    # Its processes are ended by this name, which no other test run on this machine may have.
-    name = f"behind-{secrets.token_hex(4)}"
-    started = start_local_ray(find_project().rehearsal_python, name, 1, new_temp_dir(), log)
-    yield started
-    assert started.stop() == []
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
-from reprise.runs.state.attempt import Attempt, Job, Outcome
+from reprise.runs.state.attempt import AttemptEnd, Job, Outcome
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.supervise.following import Follower, run_attempt
 from reprise.runs.ray.jobs import Jobs
@@ -39,7 +39,7 @@ def ray(folder: RunFolder) -> Iterator[LocalRay]:
 
 def run(
     folder: RunFolder, ray: LocalRay, number: int, command: str, stall: float = 300
-) -> tuple[Attempt, list[StepLine], list[str]]:
+) -> tuple[AttemptEnd, list[StepLine], list[str]]:
     package = folder.path / "package"
     package.mkdir(exist_ok=True)
     (package / "hello.txt").write_text("hello from the package\n")

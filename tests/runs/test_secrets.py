@@ -3,7 +3,6 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -12,9 +11,9 @@ import pytest
 from reprise.core.files import write_text
 from reprise.core.project import find_project
 from reprise.runs.ray.jobs import ENDED, Jobs
-from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
+from reprise.runs.ray.local_ray import LocalRay
 from reprise.runs.ray.processes import marked
-from tests.saying import command_lines, unique
+from tests.saying import command_lines
 
 pytestmark = pytest.mark.rehearsal
 
@@ -40,15 +39,6 @@ PLACES = (
     "/api/v0/jobs?detail=1",
     "/nodes?view=summary",
 )
-
-
-@pytest.fixture
-def ray(tmp_path: Path) -> Iterator[LocalRay]:
-    python = find_project().rehearsal_python
-    log = tmp_path / "ray.log"
-    started = start_local_ray(python, unique("secret"), 1, new_temp_dir(), log)
-    yield started
-    assert started.stop() == []
 
 
 def test_a_secret_is_in_the_workers_and_nowhere_else(tmp_path: Path, ray: LocalRay) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from reprise.core.findings import Report
 from reprise.metrics import read_run
 from reprise.core.project import find_project
 from reprise.runs.supervise import supervise as supervise_module
-from reprise.runs.state.attempt import Attempt
+from reprise.runs.state.attempt import AttemptEnd
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.supervise.following import Follower, follow
 from reprise.runs.ray.jobs import Jobs, open_jobs
@@ -33,15 +33,6 @@ pytestmark = pytest.mark.rehearsal
 
 HERE = Path(__file__).resolve().parent
 TOTAL = 6
-
-
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRay]:
-    path = tmp_path_factory.mktemp("ray")
-    python = find_project().rehearsal_python
-    started = start_local_ray(python, unique("attempts"), 1, new_temp_dir(), path / "ray.log")
-    yield started
-    assert started.stop() == []
 
 
 @dataclass
@@ -76,7 +67,7 @@ class SmallHands:
         command += " ".join(resume.overrides)
         jobs.submit(f"{self.folder.name}-{number}", command, {"env_vars": variables}, {})
 
-    def watch(self, jobs: Jobs, number: int) -> Attempt:
+    def watch(self, jobs: Jobs, number: int) -> AttemptEnd:
         stall = self.stall if number == 1 else 300.0
         follower = Follower(lambda _: None, lambda _: None, stall, 5.0, 0.3)
         return follow(self.folder, number, jobs, follower)
@@ -216,7 +207,7 @@ class Cut(Exception):
 class CutHands(SmallHands):
     """Loses its operator right after the job was submitted."""
 
-    def watch(self, jobs: Jobs, number: int) -> Attempt:
+    def watch(self, jobs: Jobs, number: int) -> AttemptEnd:
         raise Cut
 
 
@@ -251,7 +242,7 @@ class MeanwhileHands(SmallHands):
 
     meanwhile: Callable[[], object] | None = None
 
-    def watch(self, jobs: Jobs, number: int) -> Attempt:
+    def watch(self, jobs: Jobs, number: int) -> AttemptEnd:
         if number > 1 or self.meanwhile is None:
             return super().watch(jobs, number)
         timer = threading.Timer(2, self.meanwhile)

@@ -32,13 +32,13 @@ def check(
         Path, typer.Argument(help="Folder of global_step_N, one of them, or converted weights.")
     ],
     world_size: Annotated[
-        int | None, typer.Option(min=1, help="Ranks of the job that would continue from it.")
+        int | None, typer.Option(min=1, help="Ranks of the job that will resume from it.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Are checkpoints whole, and from which can a job continue: layout, ranks, sizes, tracker.
+    """Check which checkpoints are complete and usable: layout, ranks, sizes, tracker.
 
-    Knows verl's FSDP and Megatron layouts. Reads names, sizes and the ends of files, no tensor;
+    Supports verl's FSDP and Megatron layouts. Reads names, sizes and the ends of files, no tensors;
     changes nothing.
     """
     from reprise.models.checkpoints.report import check_folder

@@ -19,24 +19,25 @@ from reprise.flows.data_check import CheckRequest, RewardRequest, check_data, de
 
 __all__ = ["register"]
 
-group = typer.Typer(help="Locked and own training data.", no_args_is_help=True)
+group = typer.Typer(help="Training data: locked files and your own.", no_args_is_help=True)
 
 Files = Annotated[list[Path] | None, typer.Argument(help="Training files (.parquet, .jsonl).")]
 ValOption = Annotated[list[Path] | None, typer.Option("--val", help="Validation file.")]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", help="Recipe whose files, sizes and limits count.")
+    str | None, typer.Option("--model", help="Recipe whose files, sizes and limits apply.")
 ]
 OverrideOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of a verl key.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of verl.")
 ]
 OverridesFile = Annotated[
-    Path | None, typer.Option("--overrides", help="File with one override a line.")
+    Path | None, typer.Option("--overrides", help="File with one override per line.")
 ]
 TokenizerOption = Annotated[
     Path | None, typer.Option("--tokenizer", help="Model folder whose tokenizer counts lengths.")
 ]
 VerlOption = Annotated[
-    Path | None, typer.Option("--verl", help="verl's source, when it lies elsewhere.")
+    Path | None,
+    typer.Option("--verl", help="Folder with verl's source, instead of the locked one."),
 ]
 
 
@@ -53,20 +54,20 @@ def fetch(
         list[str] | None, typer.Argument(help="Data entries of the lock; default: all.")
     ] = None,
     mirror: Annotated[
-        str | None, typer.Option(help="Endpoint in the place of HF_ENDPOINT and the public hub.")
+        str | None, typer.Option(help="Endpoint instead of HF_ENDPOINT and the public hub.")
     ] = None,
     local: Annotated[
-        Path | None, typer.Option("--from", help="File or folder to take them from.")
+        Path | None, typer.Option("--from", help="File or folder to copy the files from.")
     ] = None,
-    deep: Annotated[bool, typer.Option(help="Hash again what is already in place.")] = False,
-    replace: Annotated[bool, typer.Option(help="Replace a file of other bytes.")] = False,
-    check: Annotated[bool, typer.Option(help="Check what was newly placed.")] = True,
+    deep: Annotated[bool, typer.Option(help="Hash files again that are already in place.")] = False,
+    replace: Annotated[bool, typer.Option(help="Replace a file whose bytes differ.")] = False,
+    check: Annotated[bool, typer.Option(help="Check newly installed files.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
-    """Bring the locked data files into place, checked against their sha256.
+    """Fetch the locked data files and check their sha256.
 
-    They are put below DATA_DIR (default: the project's root). Safe to interrupt and to repeat.
-    With TRAIN_FILES or VAL_FILES set, those files are checked and the locked ones not fetched.
+    They are installed below DATA_DIR (default: the project's root). Safe to interrupt and repeat.
+    With TRAIN_FILES or VAL_FILES set, those files are checked and the locked ones are not fetched.
     """
     with showing() as (bars, say):
         request = FetchRequest(tuple(names or ()), mirror, local, deep, replace, check)
@@ -94,20 +95,20 @@ def check(
         str | None, typer.Option(help="Version of the datasets package in the image.")
     ] = None,
     reward: Annotated[
-        bool, typer.Option("--reward", help="Also try the recipe's scorer on made-up answers.")
+        bool, typer.Option("--reward", help="Also run the recipe's scorer on synthetic answers.")
     ] = False,
     python: Annotated[
-        Path | None, typer.Option(help="Interpreter that has verl; default: the rehearsal's.")
+        Path | None, typer.Option(help="Interpreter with verl; default: the rehearsal's.")
     ] = None,
     reward_rows: Annotated[int, typer.Option(min=1, help="Rows to score.")] = 500,
     step_seconds: Annotated[
-        float, typer.Option(min=0.001, help="How long a training step takes.")
+        float, typer.Option(min=0.001, help="Time of a training step in seconds.")
     ] = 60.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check data files: every problem in one pass, with row numbers.
+    """Check data files: all problems in one pass, with row numbers.
 
-    Without files, those that the recipe or the overrides name.
+    Without files, checks those of the recipe or of the overrides.
     """
     lines = _lines(override, overrides)
     scoring = RewardRequest(python, reward_rows, step_seconds) if reward else None
@@ -120,7 +121,7 @@ def check(
 
 
 def _lines(override: list[str] | None, file: Path | None) -> tuple[str, ...]:
-    """The overrides of a file, then those of the command line, which count more."""
+    """The overrides of a file, then those of the command line, which take precedence."""
     if file is None:
         return tuple(override or ())
     try:
@@ -142,7 +143,7 @@ def describe(
     samples: Annotated[int, typer.Option(min=0, help="Prompts to show.")] = 3,
     as_json: JsonFlag = False,
 ) -> None:
-    """Tell what data files hold: rows, prompts, sources, lengths, answers, steps, samples."""
+    """Show the contents of data files: rows, prompts, sources, lengths, answers, steps, samples."""
     lines = _lines(override, overrides)
     request = CheckRequest(tuple(files or ()), tuple(val or ()), model, lines, tokenizer, verl)
     with showing() as (bars, say):
@@ -170,7 +171,7 @@ def _print_description(item: dict[str, Any]) -> None:
         ("answers", _counts(item["answers"])),
         ("prompt length", f"{lengths['least']} to {lengths['most']}, median {lengths['median']}"),
         (lengths["how"], _counts(lengths["histogram"])),
-        ("steps an epoch", _steps(item)),
+        ("steps per epoch", _steps(item)),
     ):
         table.add_row(name, value)
     for sample in item["samples"]:
@@ -184,8 +185,8 @@ def _counts(counts: dict[str, int]) -> str:
 
 def _steps(item: dict[str, Any]) -> str:
     if item["batch"] is None:
-        return "not known (give --model, or --set data.train_batch_size=N)"
+        return "unknown (set --model, or --set data.train_batch_size=N)"
     return (
         f"{item['steps_per_epoch']:,} at batch {item['batch']}, "
-        f"{item['steps_per_epoch_unique']:,} with each prompt and answer once"
+        f"{item['steps_per_epoch_unique']:,} without repeats"
     )

@@ -26,7 +26,7 @@ def convert(
     question: Annotated[str | None, typer.Option(help="Column of the question.")] = None,
     answer: Annotated[str | None, typer.Option(help="Column of the answer or solution.")] = None,
     messages: Annotated[str | None, typer.Option(help="Column of chat messages.")] = None,
-    data_source: Annotated[str | None, typer.Option(help="Name that chooses the scorer.")] = None,
+    data_source: Annotated[str | None, typer.Option(help="Name that selects the scorer.")] = None,
     ability: Annotated[str | None, typer.Option(help="Value of the field ability.")] = None,
     template: Annotated[
         str | None,
@@ -34,11 +34,12 @@ def convert(
     ] = None,
     system: Annotated[str | None, typer.Option(help="System message before each prompt.")] = None,
     extract: Annotated[
-        str | None, typer.Option(help="Where the answer stands: auto, gsm8k, boxed, raw.")
+        str | None, typer.Option(help="Form of the answer: auto, gsm8k, boxed, raw.")
     ] = None,
     split: Annotated[str | None, typer.Option(help="Value of extra_info.split.")] = None,
     role: Annotated[
-        list[str] | None, typer.Option(metavar="OLD=NEW", help="Rename a role, as human=user.")
+        list[str] | None,
+        typer.Option(metavar="OLD=NEW", help="Rename a role, for example human=user."),
     ] = None,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out.")] = None,
     without: Annotated[
@@ -48,14 +49,15 @@ def convert(
         bool, typer.Option("--unique", help="Keep the first of equal prompts and answers.")
     ] = False,
     drop_rejected: Annotated[
-        bool, typer.Option("--drop-rejected", help="Go on without rows that cannot be converted.")
+        bool,
+        typer.Option("--drop-rejected", help="Continue without rows that cannot be converted."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a file of questions and answers, chats or near five-field rows as five-field rows.
+    """Convert questions and answers, chats or similar rows to the five fields of verl.
 
-    The same input gives the same bytes. What is changed and what is rejected is told.
+    The same input gives the same bytes. All changes and rejected rows are reported.
     """
     columns = (read_mapping(mapping) if mapping else ColumnMap()).but(
         question=question,

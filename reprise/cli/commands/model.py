@@ -25,26 +25,26 @@ def register(app: typer.Typer) -> None:
 @group.command()
 @guard("model fetch")
 def fetch(
-    name: Annotated[str, typer.Argument(help="Model of the lock.")],
-    folder: Annotated[Path, typer.Argument(help="Folder on shared storage to put it in.")],
+    name: Annotated[str, typer.Argument(help="Model in the lock.")],
+    folder: Annotated[Path, typer.Argument(help="Target folder on shared storage.")],
     modelscope: Annotated[
-        bool, typer.Option("--modelscope", help="From ModelScope instead of the hub.")
+        bool, typer.Option("--modelscope", help="Fetch from ModelScope instead of the hub.")
     ] = False,
     mirror: Annotated[
-        str | None, typer.Option(help="Endpoint in the place of HF_ENDPOINT and the public one.")
+        str | None, typer.Option(help="Endpoint instead of HF_ENDPOINT and the public hub.")
     ] = None,
     local: Annotated[
-        Path | None, typer.Option("--from", help="Folder that holds the model already.")
+        Path | None, typer.Option("--from", help="Folder to copy the model from.")
     ] = None,
     revision: Annotated[
-        str | None, typer.Option(help="ModelScope's own revision; default: master.")
+        str | None, typer.Option(help="Revision on ModelScope; default: master.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Fetch a locked model's files, each checked; then check the whole.
+    """Fetch and check each file of a locked model, then check the folder.
 
-    Config and weight index must be the locked ones before any weights are fetched. Safe to
-    interrupt and to repeat: what is there and right is not fetched again.
+    Config and weight index must match the lock before weights are fetched. Safe to interrupt and
+    to repeat: correct files are not fetched again.
     """
     origin: Origin = "modelscope" if modelscope else "hub"
     with showing() as (bars, say):
@@ -58,23 +58,27 @@ def fetch(
 def check(
     folder: Annotated[Path, typer.Argument(help="Folder with config.json and safetensors.")],
     name: Annotated[
-        str | None, typer.Option("--lock", help="Model of the lock that it must be.")
+        str | None, typer.Option("--lock", help="Model in the lock to compare with.")
     ] = None,
     hostfile: Annotated[
-        Path | None, typer.Option(help="Look on every host of this file, over SSH, instead.")
+        Path | None, typer.Option(help="Check on every host of this file over SSH instead.")
     ] = None,
-    include: Annotated[list[str] | None, typer.Option(help="Only these hosts of it.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="Without these hosts of it.")] = None,
-    host: Annotated[list[str] | None, typer.Option(help="Look on this host; repeatable.")] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(help="Only these hosts of the hostfile.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="Without these hosts of the hostfile.")
+    ] = None,
+    host: Annotated[list[str] | None, typer.Option(help="Check on this host (repeatable).")] = None,
     ssh_config: Annotated[
-        Path | None, typer.Option(help="ssh's configuration; default: the site file's.")
+        Path | None, typer.Option(help="ssh configuration; default: the site file's.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Check a folder of weights: index, every shard's header and size, LFS pointers, config.
 
-    Reads no weights. On hosts the same folder is looked at on each, all at once, and they must
-    agree; they need python3 and nothing else.
+    Reads no weights. On hosts, the same folder is checked on all of them at the same time, and they
+    must agree; a host needs only python3.
     """
     where = Where(
         hostfile, tuple(include or ()), tuple(exclude or ()), tuple(host or ()), ssh_config

@@ -1,4 +1,4 @@
-"""Rows against the recipe: steps in an epoch, samples a problem, leakage. Arithmetic only."""
+"""Rows against the recipe: steps per epoch, samples per problem, leakage. Arithmetic only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from reprise.data.read.scan import FileScan
 
 __all__ = ["judge_leak", "judge_samples", "judge_steps", "steps_of"]
 
-# Below this many validation generations one score moves by more than five points on its own:
-# the standard error of a share is at most 0.5 / sqrt(generations).
+# Below this many validation generations the standard error of a score exceeds five points:
+# that of a share is at most 0.5 / sqrt(generations).
 _FEW_GENERATIONS = 100
 
 
@@ -24,7 +24,7 @@ def steps_of(rows: int, settings: Settings) -> int | None:
 
 
 def judge_steps(report: Report, rows: int, pairs: int, where: str, settings: Settings) -> None:
-    """Whether training has any step, and what the frequencies mean for its number of steps.
+    """Whether training has any step, and whether the frequencies fit the number of steps.
 
     `rows` and `pairs` (distinct prompt and answer) are of all training files together.
     """
@@ -34,23 +34,20 @@ def judge_steps(report: Report, rows: int, pairs: int, where: str, settings: Set
         return
     if steps == 0:
         report.failed(
-            "data-batch.steps-per-epoch",
-            where,
-            rows=rows,
-            batch=batch,
-            power_of_two=_power_of_two(rows),
+            "data-batch.no-steps", where, rows=rows, batch=batch, suggested=_power_of_two(rows)
         )
         return
     report.settle("data-batch")
     total = settings.total_steps or steps * (settings.epochs or 1)
-    report.note("data-batch", where, _steps_text(rows, pairs, steps, total, settings))
+    shown = _steps_text(rows, pairs, steps, total, settings)
+    report.note("data-batch.steps", where, steps=shown)
     if settings.save_freq is not None and settings.save_freq > total:
         report.warn(
-            "data-batch.trainer-save-freq",
+            "data-batch.save-too-late",
             where,
             save_freq=settings.save_freq,
             total=total,
-            value=max(1, total // 4),
+            suggested=max(1, total // 4),
         )
 
 
@@ -61,11 +58,11 @@ def _power_of_two(rows: int) -> int:
 def _steps_text(rows: int, pairs: int, steps: int, total: int, settings: Settings) -> str:
     batch = settings.train_batch_size or 1
     unused = rows % batch
-    text = f"{steps:,} steps/epoch (floor({rows:,} / {batch})), {unused:,} rows unused each epoch"
+    text = f"{steps:,} steps/epoch (floor({rows:,} / {batch})), {unused:,} rows unused per epoch"
     if pairs != rows:
         unique = steps_of(pairs, settings)
-        text += f"; {unique:,} steps/epoch when each prompt and answer is kept once"
-    text += f"; {total:,} steps in all"
+        text += f"; {unique:,} steps/epoch without repeats"
+    text += f"; {total:,} steps in total"
     frequencies = [
         f"{name}={value}"
         for name, value in (("save_freq", settings.save_freq), ("test_freq", settings.test_freq))
@@ -75,35 +72,30 @@ def _steps_text(rows: int, pairs: int, steps: int, total: int, settings: Setting
 
 
 def judge_samples(report: Report, scan: FileScan, repeats: Repeats, settings: Settings) -> None:
-    """Samples a validation problem = how often the file repeats it x val_kwargs.n."""
+    """Samples per validation problem = its rows in the file x val_kwargs.n."""
     if settings.val_samples is None or not repeats.prompts:
         return
     n = settings.val_samples
     where = str(scan.source.path)
     each = repeats.most * n
-    told = (
-        f"{each:,} samples a problem = {repeats.most} rows a problem x val_kwargs.n={n}; "
+    counts = (
+        f"{each:,} samples per problem = {repeats.most} rows x val_kwargs.n={n}; "
         f"{scan.rows * n:,} generations for {repeats.prompts:,} problems"
     )
-    key = "actor_rollout_ref.rollout.val_kwargs.n"
     report.settle("data-samples")
     if repeats.least != repeats.most:
-        report.warn(
-            "data-samples.problems-repeated-times", where, least=repeats.least, most=repeats.most
-        )
+        report.warn("data-samples.unequal", where, least=repeats.least, most=repeats.most)
     if repeats.most > 1 and n > 1:
-        report.warn(
-            "data-samples.validation-x-too", where, n=n, told=told, setting=key, most=repeats.most
-        )
+        report.warn("data-samples.too-large", where, n=n, counts=counts, most=repeats.most)
     elif each == 1 and repeats.prompts < _FEW_GENERATIONS:
         error = 50 / repeats.prompts**0.5
-        report.warn("data-samples.average-over-so", where, told=told, error=error, setting=key)
+        report.warn("data-samples.too-few", where, counts=counts, error=error)
     else:
-        report.note("data-samples", where, told)
+        report.note("data-samples.samples", where, counts=counts)
 
 
 def judge_leak(report: Report, train: list[FileScan], val: list[FileScan]) -> None:
-    """Whether validation prompts stand in the training files."""
+    """Whether training files contain validation prompts."""
     for held_out in val:
         for seen in train:
             places = shared_rows(seen, held_out)
@@ -112,12 +104,12 @@ def judge_leak(report: Report, train: list[FileScan], val: list[FileScan]) -> No
             rows = seen.row_list(places)
             problems = len(set(seen.prompts[places].tolist()))
             report.failed(
-                "data-leak.prompts-stand-training",
+                "data-leak.shared-prompts",
                 str(seen.source.path),
                 problems=problems,
-                source_path=held_out.source.path,
-                text=rows.text(),
-                source_path2=seen.source.path,
+                validation=held_out.source.path,
+                rows=rows.text(),
+                training=seen.source.path,
             )
     if train and val:
         report.settle("data-leak")

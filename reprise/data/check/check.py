@@ -31,7 +31,7 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a check needs besides the files. `router` may be the reason why there is none.
+    """What a check needs besides the files. `router` may be the reason why it is missing.
 
     `image_datasets` is the version of the `datasets` package in the image, when known.
     """
@@ -45,7 +45,7 @@ class Inputs:
 
 @dataclass(slots=True)
 class Checked:
-    """One file as it was found. `seconds` are for the structural pass and the token pass."""
+    """The results for one file. `seconds` are for the structural pass and the token pass."""
 
     scan: FileScan
     repeats: Repeats
@@ -56,9 +56,9 @@ class Checked:
 def check_files(
     command: str, train: list[Path], val: list[Path], inputs: Inputs
 ) -> tuple[Report, list[Checked], list[Checked]]:
-    """Check training and validation files by themselves, against each other and the settings.
+    """Check training and validation files alone, against each other and against the settings.
 
-    A file that cannot be opened is a finding; the others are checked all the same.
+    A file that cannot be opened is a finding; the others are still checked.
     """
     report = Report(command)
     sets: list[list[Checked]] = []
@@ -131,21 +131,17 @@ def _judge_repeats(report: Report, scan: FileScan, repeats: Repeats, settings: S
     report.settle("data-repeats")
     if repeats.pairs < repeats.rows:
         before, after = steps_of(repeats.rows, settings), steps_of(repeats.pairs, settings)
-        steps = (
-            f"; {before:,} steps/epoch as it is, {after:,} made unique"
-            if before is not None
-            else ""
-        )
-        report.note(
-            "data-repeats.rows-unique-prompts",
-            where,
-            rows=repeats.rows,
-            prompts=repeats.prompts,
-            most=repeats.most,
-            pairs=repeats.pairs,
-            steps=steps,
-            place=where,
-        )
+        found: dict[str, object] = {
+            "rows": repeats.rows,
+            "prompts": repeats.prompts,
+            "most": repeats.most,
+            "pairs": repeats.pairs,
+            "file": where,
+        }
+        if before is None:
+            report.note("data-repeats.repeated", where, **found)
+        else:
+            report.note("data-repeats.repeated-steps", where, before=before, after=after, **found)
     report.settle("data-conflict")
     if not repeats.conflicts:
         return
@@ -155,26 +151,24 @@ def _judge_repeats(report: Report, scan: FileScan, repeats: Repeats, settings: S
     by_place = dict(zip(places, rows, strict=True))
     for group in shown:
         report.warn(
-            "data-conflict",
+            "data-conflict.answers",
             row_name(scan.source, scan.number(group[-1])),
-            _conflict_text(scan, group, by_place, settings),
-            "decide which answer is right and correct or remove the other rows",
+            count=len(group),
+            answers=_answers(scan, group, by_place),
+            prompt=prompt_text(by_place[group[0]].get(settings.prompt_key)),
         )
     if len(repeats.conflicts) > len(shown):
         count = len(repeats.conflicts)
-        report.note("data-conflict.prompts-several-answers", where, count=count)
+        report.note("data-conflict.count", where, count=count)
 
 
-def _conflict_text(
-    scan: FileScan, group: tuple[int, ...], rows: dict[int, dict[str, Any]], settings: Settings
-) -> str:
+def _answers(scan: FileScan, group: tuple[int, ...], rows: dict[int, dict[str, Any]]) -> str:
     answers = []
     for place in group[:5]:
         reward = rows[place].get("reward_model")
         truth = reward.get("ground_truth") if isinstance(reward, dict) else None
         answers.append(f"{str(truth)[:40]!r} (row {scan.number(place)})")
-    text = prompt_text(rows[group[0]].get(settings.prompt_key))
-    return f"one prompt with {len(group)} answers, {', '.join(answers)}: {text!r}"
+    return ", ".join(answers)
 
 
 def _judge_schemas(report: Report, scans: list[FileScan]) -> None:
@@ -187,12 +181,12 @@ def _judge_schemas(report: Report, scans: list[FileScan]) -> None:
         for name, kind in scan.types().items():
             if name in types and not types[name].equals(kind):
                 report.failed(
-                    "data-schema.but-verl-concatenates",
+                    "data-schema.types-differ",
                     str(scan.source.path),
-                    name=name,
+                    column=name,
                     kind=kind,
-                    types=types[name],
-                    source_path=first.source.path,
+                    other=types[name],
+                    file=first.source.path,
                 )
     report.settle("data-schema")
 

@@ -1,4 +1,4 @@
-"""`reprise data describe`: what a data file holds, as one JSON object."""
+"""`reprise data describe`: the contents of a data file, as one JSON object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one scanned file is told: its rows' faults, columns, sources, footer and nesting."""
+"""The findings of one scanned file: faults of rows, columns, sources, footer and nesting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reprise.data.read.scan import FileScan, RowList
 
 __all__ = ["judge_file", "row_name"]
 
-# Rules that the row rules serve; each is settled for a file whose rows break none of them.
+# Rules of rows; each is settled for a file whose rows all meet it.
 _RULES = (
     "data-columns",
     "data-prompt",
@@ -42,12 +42,11 @@ def judge_file(
     """Add everything that one pass over a file found, and settle the rules that hold."""
     path = str(scan.source.path)
     for bad in scan.bad_lines[:20]:
-        reason = f"not a JSON object: {bad.reason}"
-        report.failed("data-file", f"{path}:{bad.number}", reason, "correct or remove the line")
+        report.failed("data-file.bad-line", f"{path}:{bad.number}", reason=bad.reason)
     if not scan.rows:
-        report.failed("data-file.rows", path)
+        report.failed("data-file.empty", path)
     for fault, rows in scan.faults.items():
-        _tell_fault(report, scan, fault, rows)
+        _add_fault(report, scan, fault, rows)
     _judge_columns(report, scan, settings)
     _judge_sources(report, scan, settings, router)
     _judge_footer(report, scan, image_datasets)
@@ -57,7 +56,7 @@ def judge_file(
             report.settle(rule)
 
 
-def _tell_fault(report: Report, scan: FileScan, fault: Fault, rows: RowList) -> None:
+def _add_fault(report: Report, scan: FileScan, fault: Fault, rows: RowList) -> None:
     where = row_name(scan.source, rows.shown[0])
     message = f"{fault.message}: {rows.text()}"
     fix = fault.fix
@@ -84,67 +83,60 @@ def _conversion(scan: FileScan, fallback: str) -> str:
 
 
 def _judge_columns(report: Report, scan: FileScan, settings: Settings) -> None:
-    """Columns that the documentation asks for although training runs without them."""
+    """Columns of verl's documentation that training does not need."""
     names = scan.types()
-    for name in ("ability", "extra_info"):
-        if scan.rows and name not in names:
-            told = (
-                "verl puts {} in its place (index 0)"
-                if name == "extra_info"
-                else "nothing reads it"
-            )
-            report.note("data-columns.column", str(scan.source.path), name=name, told=told)
+    if scan.rows and "ability" not in names:
+        report.note("data-columns.no-ability", str(scan.source.path))
+    if scan.rows and "extra_info" not in names:
+        report.note("data-columns.no-extra-info", str(scan.source.path))
     others = [n for n in names if n not in (*FIELDS, settings.prompt_key)]
     if others:
         shown = ", ".join(others[:10])
-        report.note("data-columns.further-columns-checked", str(scan.source.path), shown=shown)
+        report.note("data-columns.further", str(scan.source.path), shown=shown)
 
 
 def _judge_sources(
     report: Report, scan: FileScan, settings: Settings, router: Router | CannotTell
 ) -> None:
-    """Every value of data_source that no scorer is routed for."""
+    """Every value of data_source without a scorer."""
     if not isinstance(router, Router):
         return
     for value, count in scan.sources.items():
         if router.knows(value):
             continue
         rows = scan.source_rows[value]
-        shown = f"{value[:60]!r}"
-        message = f"data_source {shown} is routed to no scorer in {router.source}: {rows.text()}"
+        found: dict[str, object] = {
+            "name": value[:60],
+            "router": router.source,
+            "rows": rows.text(),
+        }
         where = row_name(scan.source, rows.shown[0])
-        if settings.custom_reward is not None:
-            report.note("data-source.custom-reward-function", where, answer=message)
-            continue
         near = router.nearest(value)
-        name = f"data_source={near!r}" if near else "a name that the router knows (case-sensitive)"
-        report.failed(
-            "data-source.scoring-would-end", where, answer=message, name=name, count=count
-        )
+        if settings.custom_reward is not None:
+            report.note("data-source.custom-reward", where, **found)
+        elif near:
+            report.failed("data-source.misspelt", where, near=near, count=count, **found)
+        else:
+            report.failed("data-source.unknown", where, count=count, **found)
 
 
 def _judge_footer(report: Report, scan: FileScan, image: str | None) -> None:
-    """Feature metadata of the `datasets` package, which older versions of it may not know."""
+    """Feature metadata of the `datasets` package, which its older versions may not read."""
     blob = (scan.source.metadata or {}).get("huggingface")
     report.settle("data-footer")
     if blob is None:
         return
     where = str(scan.source.path)
-    fix = f"reprise data convert {where} OUT.parquet writes it without that metadata"
-    if b'"List"' in blob or b'"LargeList"' in blob:
-        has = f"the image has {image}" if image else "which version the image has is not known here"
-        report.warn(
-            "data-footer",
-            where,
-            f"written by datasets >= 4, whose feature type 'List' datasets 3 cannot read; {has}",
-            fix,
-        )
+    if b'"List"' not in blob and b'"LargeList"' not in blob:
+        report.note("data-footer.metadata", where, file=where)
+    elif image:
+        report.warn("data-footer.list-type", where, image=image, file=where)
     else:
-        report.note("data-footer", where, "holds feature metadata of the datasets package", fix)
+        report.warn("data-footer.list-type-unknown-image", where, file=where)
 
 
 def _judge_nesting(report: Report, scan: FileScan) -> None:
-    """Objects whose keys differ (readers fill them with None) and values that fit no one type."""
+    """Objects whose keys differ (readers fill in None) and values that do not fit one type."""
     where = str(scan.source.path)
     sparse: Mapping[str, int] = scan.sparse
     if scan.source.schema is None:
@@ -155,13 +147,13 @@ def _judge_nesting(report: Report, scan: FileScan) -> None:
         }
         for name, shape in scan.shape.fields.items():
             for clash in shape.clashes(name):
-                report.failed("data-type.one-column-type", where, text=clash.text())
+                report.failed("data-type.mixed", where, places=clash.text())
     report.settle("data-null-fill")
     in_prompt = {key: n for key, n in sparse.items() if key.startswith("prompt[]")}
     others = {key: n for key, n in sparse.items() if key not in in_prompt}
     if in_prompt:
         listed = ", ".join(f"{key} ({n:,} messages)" for key, n in list(in_prompt.items())[:8])
-        report.warn("data-null-fill.messages-different-keys", where, listed=listed)
+        report.warn("data-null-fill.messages", where, listed=listed)
     if others:
         listed = ", ".join(f"{key} ({n:,} rows)" for key, n in list(others.items())[:8])
-        report.note("data-null-fill.null-where-object", where, listed=listed)
+        report.note("data-null-fill.other-columns", where, listed=listed)

@@ -1,4 +1,4 @@
-"""Prompt lengths against the recipe's limit, and what its policy does to those beyond it."""
+"""Prompt lengths against the recipe's limit, and the effect of its policy."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def _lengths(tokenizer: ChatTokenizer, prompts: list[list[dict[str, object]]]) -
 
 
 def judge_lengths(report: Report, scan: FileScan, lengths: Lengths, settings: Settings) -> None:
-    """Count the rows over the limit and say what becomes of them; add nothing without a limit."""
+    """Report the rows over the limit and what verl does with them; without a limit, do not."""
     where = str(scan.source.path)
     refused = np.flatnonzero(lengths.tokens < 0)
     if len(refused):
         rows = scan.row_list(refused)
-        report.failed("data-template.chat-template-refuses", where, text=rows.text())
+        report.failed("data-template.refused", where, rows=rows.text())
     elif lengths.exact:
         report.passed("data-template")
     limit = settings.max_prompt_length
@@ -111,37 +111,28 @@ def judge_lengths(report: Report, scan: FileScan, lengths: Lengths, settings: Se
     over = np.flatnonzero(lengths.tokens > limit)
     report.settle("data-length")
     if len(over):
-        _tell_over(report, scan, scan.row_list(over), lengths, settings)
+        _report_over(report, scan, scan.row_list(over), lengths, settings)
 
 
-def _tell_over(
+def _report_over(
     report: Report, scan: FileScan, rows: RowList, lengths: Lengths, settings: Settings
 ) -> None:
     longest = int(lengths.tokens.max())
-    head = (
-        f"{rows.count:,} of {scan.rows:,} prompts over data.max_prompt_length="
-        f"{settings.max_prompt_length} ({rows.text()}; longest {longest:,}; {lengths.how}): "
-    )
-    raise_limit = f"data.max_prompt_length={longest} or data.filter_overlong_prompts=True"
+    found: dict[str, object] = {
+        "over": rows.count,
+        "total": scan.rows,
+        "limit": settings.max_prompt_length,
+        "rows": rows.text(),
+        "longest": longest,
+        "how": lengths.how,
+    }
     where = str(scan.source.path)
+    truncation = settings.truncation or "error"
+    # The rollout at 220e903 and in 0.9.1: _cap_text_prompt_length in
+    # verl/experimental/agent_loop/agent_loop.py cuts from the left and does not read truncation.
     if settings.filter_overlong:
-        left = scan.rows - rows.count
-        report.note("data-length.verl-drops-them", where, head=head, left=left)
-        return
-    report.warn(
-        "data-length", where, head + _CONSEQUENCES[settings.truncation or "error"], raise_limit
-    )
-
-
-# What the rollout does at 220e903 and in 0.9.1: _cap_text_prompt_length in
-# verl/experimental/agent_loop/agent_loop.py cuts from the left and reads no truncation key.
-_LEFT = (
-    "the rollout keeps the end and cuts the head of the prompt, so that an instruction that stands "
-    "there is lost"
-)
-_CONSEQUENCES = {
-    "left": _LEFT,
-    "error": f"data.truncation=error asks for a stop, but the agent loop does not read it: {_LEFT}",
-    "right": f"data.truncation=right is not read by the agent loop: {_LEFT}",
-    "middle": f"data.truncation=middle is not read by the agent loop: {_LEFT}",
-}
+        report.note("data-length.dropped", where, left=scan.rows - rows.count, **found)
+    elif truncation == "left":
+        report.warn("data-length.cut", where, **found)
+    else:
+        report.warn("data-length.cut-despite", where, truncation=truncation, **found)

@@ -1,4 +1,4 @@
-"""What a file's keys tell: repeats, conflicting answers, and prompts shared with another file."""
+"""From the keys of a file: repeats, conflicting answers, prompts shared with another file."""
 
 from __future__ import annotations
 

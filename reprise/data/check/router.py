@@ -1,4 +1,4 @@
-"""Which data sources verl's built-in scorer knows, read from its source without importing it."""
+"""The data sources of verl's built-in scorer, read from its source without importing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ARGUMENT = "data_source"
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """The names (exact, case-sensitive) and prefixes that lead to a scorer, and where that stands.
+    """The names (exact, case-sensitive) and prefixes that lead to a scorer, and the file.
 
     `names` and `prefixes` give the line of `source` that routes them.
     """
@@ -56,14 +56,14 @@ class Router:
 def find_router(roots: Iterable[Path]) -> Router:
     """Read the router below the first root that holds verl's source.
 
-    A root is a checkout or a site-packages folder. Raises CannotTell when none does.
+    A root is a checkout or a site-packages folder. Raises CannotTell without such a root.
     """
     looked = []
     for root in roots:
         looked.append(str(root))
         if (root / ROUTER_FILE).is_file():
             return read_router(root / ROUTER_FILE)
-    raise CannotTell("data-source.verl-s-source", ", ".join(looked) or "verl")
+    raise CannotTell("data-source.no-verl", ", ".join(looked) or "verl")
 
 
 def read_router(path: Path) -> Router:
@@ -74,7 +74,7 @@ def read_router(path: Path) -> Router:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
-        raise CannotTell("data-source.cannot-read", str(path), error=error) from None
+        raise CannotTell("data-source.unreadable", str(path), reason=error) from None
     names: dict[str, int] = {}
     prefixes: dict[str, int] = {}
     for function in ast.walk(tree):
@@ -82,7 +82,7 @@ def read_router(path: Path) -> Router:
             for node in ast.walk(function):
                 _collect(node, names, prefixes)
     if not names:
-        raise CannotTell("data-source.comparison-data-source", str(path))
+        raise CannotTell("data-source.no-router", str(path))
     return Router(path, names, prefixes)
 
 

@@ -1,4 +1,4 @@
-"""The numbers of a recipe that decide what becomes of a data file."""
+"""The settings of a recipe that matter to a data file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KEYS = {
     "save_freq": "trainer.save_freq",
     "test_freq": "trainer.test_freq",
 }
-# Fields that are nothing below one, and what data.truncation may be.
+# Fields that must be positive, and the values of data.truncation.
 _FROM_ONE = ("train_batch_size", "max_prompt_length", "reward_workers", "samples", "val_samples",
              "epochs", "total_steps")  # fmt: skip
 _TRUNCATIONS = ("error", "left", "right", "middle")
@@ -50,7 +50,7 @@ _LEGACY = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """None means: not stated, so that the rules that need it do not run.
+    """None means not stated: the rules that need it do not run.
 
     Counts are in prompts (batch, max_samples), tokens (max_prompt_length), steps (the frequencies)
     or samples a prompt (samples, val_samples). Files are as the recipe writes them.
@@ -80,9 +80,9 @@ class Settings:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Settings:
-        """Pick what counts out of a flat mapping of verl's keys to values.
+        """The settings in a flat mapping of verl's keys to values.
 
-        Raises OperatorError for a value of the wrong kind, such as a batch size that is a word.
+        Raises OperatorError for a value of the wrong type, such as a text for a batch size.
         """
         known = {key: name for name, key in _KEYS.items()} | _LEGACY
         kinds = {item.name: str(item.type) for item in fields(cls)}
@@ -98,10 +98,15 @@ class Settings:
 
 def _possible(key: str, name: str, value: Any) -> Any:
     if name in _FROM_ONE and value < 1:
-        raise OperatorError("data-settings.expected-whole-number", key, value=value, setting=key)
+        raise OperatorError("data-settings.not-positive", key, value=value, setting=key)
     if name == "truncation" and value not in _TRUNCATIONS:
-        message = f"expected {', '.join(_TRUNCATIONS)}, found {value!r}"
-        raise OperatorError("data-settings", key, message, f"{key}=left")
+        raise OperatorError(
+            "data-settings.truncation",
+            key,
+            value=value,
+            known=", ".join(_TRUNCATIONS),
+            setting=key,
+        )
     return value
 
 
@@ -111,9 +116,9 @@ def _cast(key: str, value: object, kind: str) -> object:
             tuple(str(item) for item in value) if isinstance(value, list | tuple) else (str(value),)
         )
     if kind.startswith("int") and (not isinstance(value, int) or isinstance(value, bool)):
-        raise OperatorError("data-settings.expected-whole-number-2", key, value=value, setting=key)
+        raise OperatorError("data-settings.not-an-integer", key, value=value, setting=key)
     if kind.startswith("bool") and not isinstance(value, bool):
-        raise OperatorError("data-settings.expected-true-false", key, value=value, setting=key)
+        raise OperatorError("data-settings.not-a-bool", key, value=value, setting=key)
     return str(value) if kind.startswith("str") else value
 
 
@@ -129,7 +134,7 @@ def read_overrides(lines: Iterable[str]) -> dict[str, Any]:
             continue
         key, equals, value = text.partition("=")
         if not equals:
-            raise OperatorError("data-settings.expected-key-value", f"override {number}", text=text)
+            raise OperatorError("data-settings.no-value", f"override {number}", text=text)
         try:
             values[key.strip().lstrip("+")] = yaml.safe_load(value)
         except yaml.YAMLError:
@@ -138,9 +143,9 @@ def read_overrides(lines: Iterable[str]) -> dict[str, Any]:
 
 
 def refuse_misspelt(keys: Iterable[str]) -> None:
-    """Refuse an override that is nearly one that counts here: it would change nothing.
+    """Refuse an override that is close to a setting used here: it would have no effect.
 
-    Others are passed over: a job's overrides hold much that no data file depends on.
+    Others are ignored: most overrides of a job do not matter to data files.
     Raises OperatorError that names all of them.
     """
     known = [*_KEYS.values(), *_LEGACY]
@@ -151,14 +156,12 @@ def refuse_misspelt(keys: Iterable[str]) -> None:
             wrong[key] = near
     if wrong:
         raise OperatorError(
-            "data-settings.expected-setting-verl",
-            ", ".join(wrong),
-            values=", ".join(wrong.values()),
+            "data-settings.misspelt", ", ".join(wrong), nearest=", ".join(wrong.values())
         )
 
 
 def _nearly(key: str, name: str) -> bool:
-    """Whether each part of one dotted key is the other's, or a slip of the hand away from it."""
+    """Whether each part of one dotted key equals the other's, or differs by a typing error."""
     first, second = key.split("."), name.split(".")
     return len(first) == len(second) and all(
         one == two

@@ -17,8 +17,8 @@ from reprise.core.errors import CannotTell
 
 __all__ = ["CHARS_PER_TOKEN", "ChatTokenizer"]
 
-# English mathematics takes 3 to 4 characters a token; 3 errs on the long side. Chinese takes fewer
-# characters a token, so that its estimate errs on the short side: the report says so.
+# English mathematics has 3 to 4 characters per token, so 3 overestimates the length. Chinese has
+# fewer, so its length is underestimated: the report says so.
 CHARS_PER_TOKEN = 3
 
 
@@ -44,7 +44,7 @@ class ChatTokenizer:
             for name in ("bos_token", "eos_token", "pad_token", "unk_token")
             if config.get(name)
         }
-        # As transformers does: a special token that tokenizer.json lacks is one token all the same.
+        # As in transformers: a special token that tokenizer.json lacks is still one token.
         self._tokenizer.add_special_tokens(sorted(set(self._special.values())))
         try:
             self._template = _environment().from_string(_template(folder, config))
@@ -71,7 +71,7 @@ class ChatTokenizer:
 
 
 def _no_tokenizer(folder: Path, reason: str) -> CannotTell:
-    return CannotTell("data-length.usable-tokenizer", str(folder), reason=reason)
+    return CannotTell("data-length.no-tokenizer", str(folder), reason=reason)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _template(folder: Path, config: Mapping[str, Any]) -> str:
         named = {item.get("name"): item.get("template") for item in template}
         template = named.get("default")
     if not isinstance(template, str):
-        raise _no_tokenizer(folder, "no chat template")
+        raise _no_tokenizer(folder, "chat template not found")
     return template
 
 
@@ -108,7 +108,7 @@ class _Generation(jinja2.ext.Extension):
     tags = {"generation"}  # noqa: RUF012  (declared so by Jinja2)
 
     def parse(self, parser: Any) -> Any:
-        """Replace the block by what stands in it."""
+        """Replace the block by its content."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 

@@ -1,4 +1,4 @@
-"""A user's own file as verl's five fields.
+"""Convert a user's own file to the five fields of verl.
 
-A value is kept exactly or its row is rejected with its number.
+A value is kept exactly, or its row is rejected with its number.
 """

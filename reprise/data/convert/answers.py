@@ -16,10 +16,10 @@ _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 
 def extract_answer(text: str, how: Extraction = "auto") -> str | None:
-    """The final answer of a solution; None when `how` asks for a mark that is not there.
+    """The final answer of a solution; None when the mark that `how` requires is missing.
 
     "gsm8k" takes what follows the last `####`, "boxed" what the last \\boxed{} holds, "raw" the
-    whole text, "auto" the first of the three that applies. Digits grouped by commas lose them.
+    whole text, "auto" the first of the three that applies. Grouping commas of numbers are removed.
     """
     found: str | None = None
     if how in ("auto", "gsm8k") and _HASHES in text:
@@ -47,15 +47,15 @@ def _last_boxed(text: str) -> str | None:
 
 
 def normalise_answer(value: object) -> tuple[str | None, str]:
-    """The answer as a string, and what was done to it or why it cannot be one.
+    """The answer as a string, and the change made to it or the reason why it is rejected.
 
     Returns (text, "") for a string left as it is, (text, change) for one that was changed, and
     (None, reason) for null, blank, bool, list, object, NaN and infinity.
     """
     if isinstance(value, bool):
-        return None, f"ground_truth is the truth value {value}"
+        return None, f"ground_truth is the boolean {value}"
     if isinstance(value, int):
-        return str(value), "whole number written as a string"
+        return str(value), "integer written as a string"
     if isinstance(value, float):
         return _from_float(value)
     if not isinstance(value, str):
@@ -64,12 +64,12 @@ def normalise_answer(value: object) -> tuple[str | None, str]:
     text = value.strip()
     if not text:
         return None, "ground_truth is blank"
-    return text, "" if text == value else "blanks around the answer removed"
+    return text, "" if text == value else "spaces around the answer removed"
 
 
 def _from_float(value: float) -> tuple[str | None, str]:
     if not math.isfinite(value):
         return None, f"ground_truth is {value}"
     if value.is_integer():
-        return str(int(value)), "decimal without a fraction written as a whole number"
+        return str(int(value)), "decimal without a fraction written as an integer"
     return repr(value), "decimal number written as a string"

@@ -1,4 +1,4 @@
-"""`reprise data convert`: a user's own file as the five-field file, with a report."""
+"""`reprise data convert`: convert a user's own file to the five fields, with a report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def convert(
 ) -> Report:
     """Write `source` as a five-field file under `target` (.parquet or .jsonl).
 
-    Two passes in constant memory (with `unique`, about 500 bytes a distinct prompt): the first
+    Two passes in constant memory (with `unique`, about 500 bytes per distinct prompt): the first
     finds every problem, the second writes. Nothing is written when a row is rejected, unless
     rejected rows are to be dropped. The same input gives the same bytes.
     Raises OperatorError when the input cannot be read or the output must not be written.
@@ -68,14 +68,14 @@ def _may_write(source: Path, target: Path, choices: Choices) -> None:
         raise OperatorError(
             "data-convert.cannot-write",
             str(target),
-            suffix=target.suffix or "a file without an ending",
+            suffix=target.suffix or "a file without an extension",
         )
     if target.exists() and target.samefile(source):
-        raise OperatorError("data-convert.output-input", str(target))
+        raise OperatorError("data-convert.output-is-input", str(target))
     if target.exists() and not choices.force:
-        raise OperatorError("data-convert.file-exists", str(target))
+        raise OperatorError("data-convert.exists", str(target))
     if not target.parent.is_dir():
-        raise OperatorError("data-convert.such-folder", str(target.parent), parent=target.parent)
+        raise OperatorError("data-convert.no-folder", str(target.parent), parent=target.parent)
 
 
 def _passed_on(table: Table, name: str, mapping: ColumnMap) -> bool:
@@ -97,37 +97,37 @@ def _judge(report: Report, table: Table, tally: Tally, choices: Choices, target:
     for reason, rows in tally.rejected.items():
         where = f"{path}:{rows.shown[0]}"
         if choices.drop_rejected:
-            report.warn("data-rejected.left-out", where, reason=reason, text=rows.text())
+            report.warn("data-rejected.left-out", where, reason=reason, rows=rows.text())
         else:
-            report.failed("data-rejected.plain", where, reason=reason, text=rows.text())
+            report.failed("data-rejected.rejected", where, reason=reason, rows=rows.text())
     for change, rows in tally.changes.items():
-        report.note("data-changed.plain", path, change=change, text=rows.text())
+        report.note("data-changed.changed", path, change=change, rows=rows.text())
     if tally.left_out:
-        report.note("data-leak.rows-excluded-prompts", path, left_out=tally.left_out)
+        report.note("data-leak.left-out", path, count=tally.left_out)
     if choices.unique:
-        report.note("data-repeats.repeated-rows-left", path, repeated=tally.repeated)
-        _tell_conflicts(report, path, tally)
+        report.note("data-repeats.left-out", path, count=tally.repeated)
+        _report_conflicts(report, path, tally)
     if not tally.read:
-        report.failed("data-convert.file-rows", path)
+        report.failed("data-convert.empty", path)
     elif not tally.kept:
-        report.failed("data-convert.row-left-write", path)
+        report.failed("data-convert.nothing-left", path)
     _judge_shapes(report, table, tally, target)
 
 
-def _tell_conflicts(report: Report, path: str, tally: Tally) -> None:
+def _report_conflicts(report: Report, path: str, tally: Tally) -> None:
     for key, text in list(tally.clashing.items())[:20]:
         answers = ", ".join(f"{a[:40]!r} (row {row})" for a, row in tally.answers[key].items())
-        report.warn("data-conflict.one-prompt-several", path, answers=answers, text=text)
+        report.warn("data-conflict.kept", path, answers=answers, prompt=text)
     if len(tally.clashing) > 20:
-        report.note("data-conflict.such-prompts-all", path, clashing_count=len(tally.clashing))
+        report.note("data-conflict.count", path, count=len(tally.clashing))
 
 
 def _judge_shapes(report: Report, table: Table, tally: Tally, target: Path) -> None:
-    """Values that fit no one column type, and messages that would come back with other keys."""
+    """Values that do not fit one column type, and messages that would get further keys."""
     path = str(table.path)
     for name, shape in tally.shapes.items():
         for clash in shape.clashes(name):
-            report.failed("data-type.one-column-type-2", path, text=clash.text())
+            report.failed("data-type.mixed-input", path, places=clash.text())
         sparse = list(shape.sparse_fields(name))
         if not sparse:
             continue
@@ -136,17 +136,17 @@ def _judge_shapes(report: Report, table: Table, tally: Tally, target: Path) -> N
         )
         if name == "prompt" and target.suffix == ".parquet":
             report.failed(
-                "data-null-fill.messages-different-keys-2",
+                "data-null-fill.refused",
                 path,
                 listed=listed,
-                suffix_name=target.with_suffix(".jsonl").name,
+                jsonl=target.with_suffix(".jsonl").name,
             )
         else:
-            report.note("data-null-fill.null-where-object", path, listed=listed)
+            report.note("data-null-fill.other-columns", path, listed=listed)
 
 
 def _new_extra(table: Table, tally: Tally, mapping: ColumnMap) -> bool:
-    """Whether no row has an extra_info, so that one with the row's index is made."""
+    """Whether all rows lack extra_info, so that it is made with the index of the row."""
     shape = tally.shapes.get("extra_info")
     return not _passed_on(table, "extra_info", mapping) and (
         shape is None or set(shape.kinds) == {"null"}

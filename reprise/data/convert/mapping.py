@@ -1,4 +1,4 @@
-"""How a user's columns become the five fields: the options of `reprise data convert`."""
+"""The mapping of a user's columns to the five fields: the options of `reprise data convert`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEMPLATES = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnMap:
-    """Which column is what. Without question and messages the input has the five fields already.
+    """The roles of the columns. Without question and messages the input has the five fields.
 
     `template` holds `{question}`; `roles` renames roles (human -> user). `data_source` and
     `ability` are values for every row; None keeps the column of that name. `messages` is a column
@@ -73,60 +73,53 @@ def _template(text: str) -> str:
         try:
             text = Path(text[1:]).read_text(encoding="utf-8").rstrip("\n")
         except OSError as error:
-            raise _wrong(
-                "template", f"{text[1:]}: {error.strerror}", "give a readable file"
+            raise OperatorError(
+                "data-mapping.template-file", "--template", file=text[1:], reason=error.strerror
             ) from None
     text = TEMPLATES.get(text, text)
     if "{question}" not in text:
-        raise _wrong(
-            "template",
-            f"no {{question}} in {text[:60]!r}",
-            f"use one of {', '.join(TEMPLATES)}, @FILE or a text with {{question}}",
+        raise OperatorError(
+            "data-mapping.template",
+            "--template",
+            text=text[:60],
+            templates=", ".join(TEMPLATES),
         )
     return text
 
 
 def _sound(mapping: ColumnMap) -> ColumnMap:
     if mapping.question and mapping.messages:
-        raise _wrong("question", "both --question and --messages are given", "give one of them")
+        raise OperatorError("data-mapping.two-inputs", "--question")
     if mapping.question and not mapping.answer:
-        raise _wrong("answer", "--question without --answer", "name the answer's column: --answer")
+        raise OperatorError("data-mapping.no-answer", "--answer")
     if not mapping.five_fields and not mapping.data_source:
-        raise _wrong(
-            "data-source",
-            "the scorer is chosen by data_source, and none is given",
-            "--data-source NAME, for example math_dapo or openai/gsm8k",
-        )
+        raise OperatorError("data-mapping.no-data-source", "--data-source")
     if mapping.extract not in ("auto", "gsm8k", "boxed", "raw"):
-        raise _wrong("extract", f"{mapping.extract!r}", "auto, gsm8k, boxed or raw")
+        raise OperatorError("data-mapping.extract", "--extract", value=mapping.extract)
     return mapping
-
-
-def _wrong(option: str, message: str, fix: str) -> OperatorError:
-    return OperatorError("data-mapping", f"--{option}", message, fix)
 
 
 def read_mapping(path: Path) -> ColumnMap:
     """A mapping from a small YAML file whose keys are the options' names.
 
-    Raises OperatorError for a file that is no such mapping, naming the wrong keys.
+    Raises OperatorError for any other file, with the wrong keys.
     """
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         shown = str(error).splitlines()[0]
-        raise OperatorError("data-mapping", str(path), shown, "give a YAML mapping") from None
+        raise OperatorError("data-mapping.unreadable", str(path), reason=shown) from None
     if not isinstance(value, dict):
-        raise OperatorError("data-mapping.expected-mapping-options", str(path))
+        raise OperatorError("data-mapping.not-a-mapping", str(path))
     known = {item.name: item for item in fields(ColumnMap)}
     options: dict[str, Any] = {str(key).replace("-", "_"): item for key, item in value.items()}
     wrong = [key for key in options if key not in known or not _fits(key, options[key])]
     if wrong:
         raise OperatorError(
-            "data-mapping.unknown-keys-wrong",
+            "data-mapping.unknown-keys",
             str(path),
-            wrongs=", ".join(sorted(wrong)),
-            knowns=", ".join(known),
+            wrong=", ".join(sorted(wrong)),
+            known=", ".join(known),
         )
     return ColumnMap().but(**options)
 

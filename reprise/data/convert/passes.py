@@ -1,4 +1,4 @@
-"""One pass over a user's file: its rows converted, counted, and left out as was chosen."""
+"""One pass over a user's file: rows converted, counted, and left out by choice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reprise.data.read.tables import Table, open_table
 
 __all__ = ["COMPUTED", "Choices", "Kept", "Tally", "prompt_keys", "run_pass"]
 
-# The fields that are made anew; all other columns are kept as they are.
+# The computed fields; all other columns are kept unchanged.
 COMPUTED = ("data_source", "prompt", "ability", "reward_model")
 
 
@@ -30,7 +30,7 @@ class Choices:
     """What the operator chose besides the mapping of columns.
 
     `unique` keeps the first of equal prompts and answers, `without` leaves out the prompts of
-    other files, `drop_rejected` goes on without the rows that cannot be converted, `force`
+    other files, `drop_rejected` continues without the rows that cannot be converted, `force`
     replaces an existing output.
     """
 
@@ -96,7 +96,7 @@ def run_pass(
     tally: Tally,
     progress: Callable[[int], None] | None,
 ) -> Iterator[Kept]:
-    """One pass over the input: converts, counts, and leaves out what the choices say."""
+    """One pass over the input: converts, counts, and leaves out rows by the choices."""
     seen: set[tuple[int, int]] = set()
     for chunk in table.chunks():
         kept = Kept([], [], [], chunk.columns)

@@ -1,4 +1,4 @@
-"""One row of a user's own data as the five fields: what is changed, and what is refused."""
+"""Convert one row of a user's own data to the five fields: changes, and reasons to refuse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Refused", "Reshaped", "reshape"]
 
 
 class Refused(Exception):
-    """The row cannot be converted; the text says why, without the row's number."""
+    """The row cannot be converted; the text gives the reason, without the row number."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ def reshape(row: Mapping[str, Any], mapping: ColumnMap, place: int) -> Reshaped:
 
 
 def _extra(row: Mapping[str, Any], mapping: ColumnMap, place: int) -> dict[str, Any]:
-    """The columns that are not used otherwise, with split and index."""
+    """The columns without another use, with split and index."""
     kept = {key: value for key, value in row.items() if key not in mapping.used()}
     return kept | {"split": mapping.split, "index": place}
 
@@ -59,7 +59,9 @@ def _from_fields(row: Mapping[str, Any], mapping: ColumnMap, changes: list[str])
     if "data_source" not in row and mapping.data_source is None:
         missing.append("data_source")
     if missing:
-        raise Refused(f"no {', '.join(missing)} (map the columns: --question, --answer)")
+        raise Refused(
+            f"missing {', '.join(missing)} (map the columns with --question and --answer)"
+        )
     reward = row["reward_model"]
     if not isinstance(reward, Mapping):
         raise Refused("reward_model is not an object")
@@ -81,10 +83,12 @@ def _from_question(
     question, answer = str(mapping.question), str(mapping.answer)
     missing = [name for name in (question, answer) if name not in row]
     if missing:
-        raise Refused(f"no column {', '.join(missing)} (found: {', '.join(map(str, row))[:200]})")
+        raise Refused(
+            f"missing column {', '.join(missing)} (found: {', '.join(map(str, row))[:200]})"
+        )
     text = row[question]
     if not isinstance(text, str) or not text.strip():
-        raise Refused(f"{question} is blank or no text")
+        raise Refused(f"{question} is blank or not text")
     content = mapping.template.replace("{question}", text)
     return _fields(mapping, [{"role": "user", "content": content}], row[answer], changes)
 
@@ -94,15 +98,15 @@ def _from_messages(
 ) -> dict[str, Any]:
     name = str(mapping.messages)
     if name not in row:
-        raise Refused(f"no column {name} (found: {', '.join(map(str, row))[:200]})")
+        raise Refused(f"missing column {name} (found: {', '.join(map(str, row))[:200]})")
     messages = _messages(row[name], mapping, changes)
     if mapping.answer is not None:
         if mapping.answer not in row:
-            raise Refused(f"no column {mapping.answer}")
+            raise Refused(f"missing column {mapping.answer}")
         answer = row[mapping.answer]
     else:
         if not messages or messages[-1].get("role") != "assistant":
-            raise Refused("the last message is not the assistant's, and no --answer is given")
+            raise Refused("the last message is not the assistant's, and --answer is not given")
         answer = messages.pop().get("content")
         changes.append("the last assistant message taken as the answer")
     return _fields(mapping, messages, answer, changes)
@@ -114,9 +118,9 @@ def _fields(
     if isinstance(answer, str):
         found = extract_answer(answer, mapping.extract)
         if found is None:
-            raise Refused(f"no answer marked as {mapping.extract}")
+            raise Refused(f"no answer in the form {mapping.extract}")
         if found != answer.strip():
-            changes.append("final answer taken out of the solution")
+            changes.append("final answer extracted from the solution")
         answer = found
     if mapping.system:
         messages = [{"role": "system", "content": mapping.system}, *messages]
@@ -129,11 +133,11 @@ def _fields(
 
 
 def _truth(value: object, changes: list[str]) -> str:
-    text, told = normalise_answer(value)
+    text, change = normalise_answer(value)
     if text is None:
-        raise Refused(told)
-    if told:
-        changes.append(told)
+        raise Refused(change)
+    if change:
+        changes.append(change)
     return text
 
 
@@ -151,7 +155,7 @@ def _messages(value: object, mapping: ColumnMap, changes: list[str]) -> list[dic
         value = [value]
     messages = as_list(value)
     if messages is None:
-        raise Refused("the prompt is no list of messages")
+        raise Refused("the prompt is not a list of messages")
     return [_message(item, mapping, changes) for item in messages]
 
 
@@ -168,7 +172,7 @@ def _decode(text: str) -> object | None:
 
 
 def _message(value: object, mapping: ColumnMap, changes: list[str]) -> dict[str, Any]:
-    """One message with role and content; keys that are null are what a reader filled in."""
+    """One message with role and content; null keys, which readers fill in, are removed."""
     if not isinstance(value, Mapping):
         raise Refused("a message is not an object")
     message = {key: item for key, item in value.items() if item is not None}

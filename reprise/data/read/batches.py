@@ -1,7 +1,7 @@
 """Rows in batches, from parquet or JSON lines, each batch in one columnar form.
 
-A parquet batch is looked at column by column; only rows that may have a fault become Python
-objects. The row rules (rows.py) stay the one definition of what is wrong.
+A parquet batch is checked column by column; only rows that may have a fault become Python
+objects. The row rules (rows.py) are the only definition of a fault.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _flags(mask: Column) -> Mask:
 
 
 def _clean_texts(column: Column) -> Mask:
-    """Not null, not blank, no blanks around (those of ASCII; others are looked at one by one)."""
+    """Not null, not blank, no blanks around (those of ASCII; others are checked one by one)."""
     trimmed = pc.equal(pc.utf8_trim_whitespace(column), column)
     return _flags(pc.and_(trimmed, pc.greater(pc.binary_length(column), 0)))
 
@@ -216,7 +216,7 @@ def _clean_prompts(
     roles: Column,
     texts: Column,
 ) -> Mask:
-    """Prompts whose messages all have a known role and a content, and that end with no answer."""
+    """Prompts whose messages all have a known role and a content, and do not end with an answer."""
     role = pc.index_in(roles, value_set=pa.array(ROLES))
     good = _flags(role.is_valid()) & _flags(messages.is_valid())
     good &= _flags(texts.is_valid())

@@ -117,29 +117,27 @@ def _as_batches(rows: Iterator[Mapping[str, Any]], schema: pa.Schema) -> Iterato
 
 
 def require_file(path: Path) -> None:
-    """Raise OperatorError unless there is a file of this name."""
+    """Raise OperatorError unless `path` is a file."""
     if path.exists() and not path.is_dir():
         return
     if path.is_dir():
-        message, fix = "expected a file, found a folder", f"name the files: {path}/*.parquet"
-    elif "=" in path.name:
-        message, fix = "no such file", f"a setting of verl is given as --set {path}"
-    else:
-        message, fix = "no such file", "give an existing .parquet or .jsonl file"
-    raise OperatorError("data-file", str(path), message, fix)
+        raise OperatorError("data-file.folder", str(path), path=path)
+    if "=" in path.name:
+        raise OperatorError("data-file.setting", str(path), path=path)
+    raise OperatorError("data-file.not-found", str(path))
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
     """Open a parquet file for streaming: pages are read as they are needed, not a row group whole.
 
-    Raises OperatorError when it is missing, unreadable, or no parquet file.
+    Raises OperatorError when it is missing, unreadable, or not a parquet file.
     """
     require_file(path)
     try:
         return pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False, memory_map=False)
     except (OSError, pa.ArrowException) as error:
         raise OperatorError(
-            "data-file.readable-parquet-file", str(path), splitlines=str(error).splitlines()[0]
+            "data-file.not-parquet", str(path), reason=str(error).splitlines()[0]
         ) from None
 
 

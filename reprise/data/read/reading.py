@@ -23,7 +23,7 @@ __all__ = ["BadLine", "Source", "json_rows", "open_source"]
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line of a JSON lines file that is no JSON object."""
+    """A line of a JSON lines file that is not a JSON object."""
 
     number: int
     reason: str
@@ -70,7 +70,7 @@ class Source:
 
 
 def _guarded(file: pq.ParquetFile, columns: list[str], path: Path) -> Iterator[pa.RecordBatch]:
-    """The batches of a file, each read while the one before is looked at.
+    """The batches of a file, each read while the previous one is processed.
 
     Damage becomes an OperatorError that names the file.
     """
@@ -83,7 +83,7 @@ def _guarded(file: pq.ParquetFile, columns: list[str], path: Path) -> Iterator[p
                 yield batch
     except (OSError, pa.ArrowException) as error:
         raise OperatorError(
-            "data-file.damaged", str(path), splitlines=str(error).splitlines()[0]
+            "data-file.damaged", str(path), reason=str(error).splitlines()[0]
         ) from None
 
 
@@ -100,11 +100,11 @@ def open_source(path: Path) -> Source:
     require_file(path)
     if path.suffix not in (".jsonl", ".json"):
         raise OperatorError(
-            "data-file.verl-reads-parquet",
+            "data-file.wrong-format",
             str(path),
             suffix=path.suffix or "a bare name",
             path=path,
-            with_suffix=path.with_suffix(".parquet"),
+            target=path.with_suffix(".parquet"),
         )
     return Source(path, False)
 

@@ -1,4 +1,4 @@
-"""One pass over a data file: its faults with their rows, and what it holds."""
+"""One pass over a data file: its faults with their rows, and its contents."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ _ANSWER_KINDS = (
 
 
 def _answer_kinds(answers: Column) -> list[tuple[str, int]]:
-    """Counts by kind, each distinct answer of the batch looked at once."""
+    """Counts by kind, each distinct answer of the batch checked once."""
     counted = pc.value_counts(answers.drop_null())
     texts, counts = counted.field("values"), counted.field("counts")
     left = pc.is_valid(texts)

@@ -1,4 +1,4 @@
-"""The types that a stream of JSON-like values has, with the rows that do not fit together."""
+"""The types of a stream of JSON-like values, with the rows whose types differ."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEPTH = 32  # deeper nesting is refused: parquet readers recurse once or more f
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Values at `path` that no one Arrow type holds: each kind with the row where it first was."""
+    """Values at `path` that do not fit one Arrow type: each kind with its first row."""
 
     path: str
     kinds: Mapping[str, int]
@@ -41,7 +41,7 @@ class Clash:
 
 @dataclass(slots=True)
 class Shape:
-    """What was seen at one place: kinds with their first row, and what lies below."""
+    """The values found at one path: kinds with their first row, and the paths below it."""
 
     kinds: dict[str, int] = field(default_factory=dict)
     seen: int = 0
@@ -69,7 +69,7 @@ class Shape:
                 self.element.observe(item, row, depth + 1)
 
     def clashes(self, path: str) -> Iterator[Clash]:
-        """Every place at or below `path` whose values fit no single type."""
+        """Every path at or below `path` whose values do not fit one type."""
         kinds = {kind: row for kind, row in self.kinds.items() if kind != "null"}
         impossible = any(k in _IMPOSSIBLE or k.startswith("object of type") for k in kinds)
         exact_numbers = set(kinds) == {"int", "float"} and self.exact
@@ -77,7 +77,7 @@ class Shape:
             yield Clash(path, kinds)
         if set(kinds) == {"struct"} and not self.fields:
             yield Clash(
-                path, {"an object without any key, which parquet cannot hold": kinds["struct"]}
+                path, {"an object without keys, which parquet cannot store": kinds["struct"]}
             )
         for key, shape in self.fields.items():
             if not _is_unicode(key):
@@ -115,7 +115,7 @@ class Shape:
 
 
 def _kind(value: Value) -> str:
-    """The name of a value's kind; what Arrow or JSON cannot hold gets a telling name."""
+    """The kind of a value; values that Arrow or JSON cannot store have kinds of their own."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return "int" if -_INT64 <= int(value) < _INT64 else "int beyond 64 bits"
     if isinstance(value, str):

@@ -48,9 +48,8 @@ class Table:
                 while part := list(islice(rows, _CHUNK)):
                     yield Chunk([number for number, _ in part], [row for _, row in part])
         except (OSError, pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
-            raise OperatorError(
-                "data-file", str(self.path), str(error).splitlines()[0], "repair the file"
-            ) from None
+            reason = str(error).splitlines()[0]
+            raise OperatorError("data-file.damaged-input", str(self.path), reason=reason) from None
 
     def _parquet(self) -> Iterator[Chunk]:
         first = 1
@@ -71,7 +70,7 @@ def open_table(path: Path) -> Table:
     require_file(path)
     if path.suffix not in (".jsonl", ".json", ".csv"):
         raise OperatorError(
-            "data-file.cannot-read", str(path), suffix=path.suffix or "a file without an ending"
+            "data-file.unknown-ending", str(path), suffix=path.suffix or "a file without an ending"
         )
     return Table(path, None, None)
 
@@ -83,6 +82,9 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
         reader = csv.DictReader(file, strict=True)
         for row in reader:
             if None in row or None in row.values():
-                yield reader.line_num, BadLine(reader.line_num, "not as many cells as the header")
+                yield (
+                    reader.line_num,
+                    BadLine(reader.line_num, "the number of cells differs from the header"),
+                )
             else:
                 yield reader.line_num, row

@@ -1,4 +1,4 @@
-"""Made-up answers to a row: right ones, wrong ones and none, in every form that a scorer reads."""
+"""Synthetic answers to a row: right, wrong and empty, in every form that a scorer reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def answers_to(truth: object) -> dict[str, str]:
     """Right and wrong answers in every format ("right boxed": text), and the empty answer."""
     tests = tests_of(truth)
     if tests is None and isinstance(truth, Mapping) and "assert_case" in truth:
-        return {"empty": ""}  # assertions about a program that nothing here can write
+        return {"empty": ""}  # assertions about a program that is not known here
     if tests is None:
         right, wrong = _texts(truth)
         formats = FORMATS
@@ -63,7 +63,7 @@ def tests_of(truth: object) -> dict[str, Any] | None:
     """The tests of a program that a ground truth holds (as APPS writes them), else None.
 
     That is a mapping, or JSON of one, with as many `inputs` as `outputs`; `fn_name` names the
-    function to call, without which the program reads standard input.
+    function to call; without it the program reads standard input.
     """
     if isinstance(truth, str) and truth.lstrip()[:1] == "{":
         try:
@@ -79,7 +79,7 @@ def tests_of(truth: object) -> dict[str, Any] | None:
 
 
 def _program(tests: Mapping[str, Any]) -> str:
-    """A program that passes the tests: it knows their outputs by heart."""
+    """A program that passes the tests: it contains their outputs."""
     if tests.get("fn_name"):
         known = {_arguments(given): out for given, out in _pairs(tests)}
         return textwrap.dedent(

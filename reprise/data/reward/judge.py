@@ -1,4 +1,4 @@
-"""What a scorer's answers mean: is a right answer worth more, and is it quick enough."""
+"""Check the results of a scorer: do right answers score more, and is it fast enough."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from reprise.data.reward.run import Scored, groups
 __all__ = ["judge_reward"]
 
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
-# A scorer may take this share of a step without being told.
+# A scorer may take this share of a step without a finding.
 _SHARE = 0.1
-# One call beyond this many milliseconds is told when nothing is known of the step.
+# A slower call (milliseconds) is reported when the step time is unknown.
 _SLOW_CALL = 1000.0
 
 
 def judge_reward(
     report: Report, scored: Sequence[Scored], settings: Settings, step_seconds: float
 ) -> None:
-    """Judge each data_source apart. `step_seconds` is how long a training step takes."""
+    """Check each data_source separately. `step_seconds` is the time of a training step."""
     report.data["reward"] = []
     for source, tried in groups(scored):
         items = _run(report, source, tried)
@@ -41,19 +41,17 @@ def judge_reward(
 
 
 def _run(report: Report, source: str, tried: Sequence[Scored]) -> list[Scored]:
-    """Those that were scored at all; an import that fails says nothing of the rows."""
+    """The items with scores; a failed import is not a fault of the rows."""
     lacking = [(text, item) for item in tried if (text := item.missing())]
     for text, item in list({text: (text, item) for text, item in reversed(lacking)}.values()):
         named = _NO_MODULE.fullmatch(text)
-        missing = f"missing {named[1]}" if named else text
-        fix = f"install {named[1]}" if named else "repair it"
-        report.unknown(
-            "reward-run.scorer-could-run",
-            _where([item]),
-            source=source,
-            missing=missing,
-            advice=fix,
-        )
+        where = _where([item])
+        if named:
+            report.unknown(
+                "reward-run.source-lacks-package", where, source=source, package=named[1]
+            )
+        else:
+            report.unknown("reward-run.import-fails", where, source=source, reason=text)
     return [item for item in tried if item.missing() is None]
 
 
@@ -68,26 +66,23 @@ def _rows(items: Sequence[Scored]) -> str:
 
 
 def _judge_errors(report: Report, source: str, items: Sequence[Scored]) -> None:
-    """Exceptions by their text, and scores that are no finite number."""
+    """Exceptions by their text, and scores that are not finite numbers."""
     by_text: dict[str, list[Scored]] = {}
     for item in items:
         for text in dict.fromkeys(item.errors.values()):
             by_text.setdefault(text, []).append(item)
         if any(not math.isfinite(value) for value in item.scores.values()):
-            by_text.setdefault("the score is no finite number", []).append(item)
+            by_text.setdefault("the score is not a finite number", []).append(item)
     for text, hit in list(by_text.items())[:10]:
-        routed = "NotImplementedError" not in text
-        fix = (
-            "make the scorer give its lowest score instead of failing"
-            if routed
-            else "use a data_source that verl routes, or reward.custom_reward_function.path=FILE"
-        )
-        message = f"{source!r}: scoring fails with {text}: {_rows(hit)}"
-        report.failed("reward-error", _where(hit), message, fix)
+        found: dict[str, object] = {"source": source, "reason": text, "rows": _rows(hit)}
+        if "NotImplementedError" in text:
+            report.failed("reward-error.not-routed", _where(hit), **found)
+        else:
+            report.failed("reward-error.fails", _where(hit), **found)
 
 
 def _judge_scores(report: Report, source: str, items: Sequence[Scored]) -> None:
-    """A right answer must be worth more than a wrong one and than nothing."""
+    """A right answer must score more than a wrong answer and more than an empty one."""
     equal, empty, unsure = [], [], []
     for item in items:
         best = item.best()
@@ -103,7 +98,7 @@ def _judge_scores(report: Report, source: str, items: Sequence[Scored]) -> None:
     if equal:
         truth = str(equal[0].probe.ground_truth)[:60]
         report.failed(
-            "reward-equal.right-answer-scores",
+            "reward-equal.not-better",
             _where(equal),
             source=source,
             truth=truth,
@@ -111,17 +106,15 @@ def _judge_scores(report: Report, source: str, items: Sequence[Scored]) -> None:
             tried=tried,
         )
     if empty:
-        report.failed(
-            "reward-empty.empty-answer-scores", _where(empty), source=source, rows=_rows(empty)
-        )
+        report.failed("reward-empty.scores-full", _where(empty), source=source, rows=_rows(empty))
     if unsure:
         report.unknown(
-            "reward-equal.right-answer-can", _where(unsure), source=source, rows=_rows(unsure)
+            "reward-equal.no-right-answer", _where(unsure), source=source, rows=_rows(unsure)
         )
     taken = _formats(items)
     if taken and not equal:
-        told = ", ".join(f"{name} ({count} of {len(items)})" for name, count in taken.items())
-        report.note("reward-format.right-answers-get", _where(items), source=source, told=told)
+        shown = ", ".join(f"{name} ({count} of {len(items)})" for name, count in taken.items())
+        report.note("reward-format.full-score", _where(items), source=source, formats=shown)
 
 
 def _formats(items: Sequence[Scored]) -> Counter[str]:
@@ -139,29 +132,26 @@ def _formats(items: Sequence[Scored]) -> Counter[str]:
 def _judge_speed(
     report: Report, source: str, items: Sequence[Scored], settings: Settings, step_seconds: float
 ) -> None:
-    """Milliseconds a call against what the step has for it."""
+    """Milliseconds per call against the time of a step."""
     calls = [value for item in items for value in item.ms.values()]
     mean, slow = float(np.mean(calls)), float(np.percentile(calls, 99))
-    told = f"{source!r}: {mean:.2f} ms a call on average, {slow:.2f} ms at the 99th percentile"
+    found: dict[str, object] = {"source": source, "mean": mean, "slow": slow}
     if settings.train_batch_size and settings.samples:
         workers = settings.reward_workers or 8
         total = settings.train_batch_size * settings.samples
         needed = total * mean / 1000 / workers
-        told += (
-            f"; {total:,} answers a step on {workers} workers: {needed:.1f} s of a step of "
-            f"{step_seconds:.0f} s"
-        )
-        if needed > _SHARE * step_seconds:
-            enough = math.ceil(workers * needed / (_SHARE * step_seconds))
-            fix = f"make it faster, or reward.num_workers={enough}"
-            (report.failed if needed > step_seconds else report.warn)(
-                "reward-speed", _where(items), f"too slow: {told}", fix
-            )
-            return
+        found |= {"answers": total, "workers": workers, "needed": needed, "step": step_seconds}
+        enough = math.ceil(workers * needed / (_SHARE * step_seconds))
+        if needed > step_seconds:
+            report.failed("reward-speed.too-slow", _where(items), enough=enough, **found)
+        elif needed > _SHARE * step_seconds:
+            report.warn("reward-speed.large-share", _where(items), enough=enough, **found)
+        else:
+            report.note("reward-speed.share", _where(items), **found)
     elif slow > _SLOW_CALL:
-        report.warn("reward-speed.slow", _where(items), told=told)
-        return
-    report.note("reward-speed", _where(items), told)
+        report.warn("reward-speed.slow", _where(items), **found)
+    else:
+        report.note("reward-speed.calls", _where(items), **found)
 
 
 def _facts(source: str, items: Sequence[Scored]) -> dict[str, object]:

@@ -45,7 +45,7 @@ class Probe:
 
 @dataclass(slots=True)
 class Scored:
-    """What the scorer said of one probe (see reward_worker)."""
+    """The results of the scorer for one probe (see worker.py)."""
 
     probe: Probe
     scores: dict[str, float] = field(default_factory=dict)
@@ -58,14 +58,14 @@ class Scored:
         return [name[6:] for name in labels if math.isfinite(self.scores[name])]
 
     def best(self) -> str | None:
-        """The format in which the right answer scores highest; None when none has a score."""
+        """The format in which the right answer scores highest; None without any score."""
         return max(self.formats(), key=lambda name: self.scores[f"right {name}"], default=None)
 
     def missing(self) -> str | None:
-        """What a scorer that could not be run needs: the error of its import, else None."""
+        """The import error of a scorer that could not run, else None."""
         marks = ("ModuleNotFoundError: ", "ImportError: ")
-        told = [text for text in self.errors.values() if text.startswith(marks)]
-        return told[0].partition(": ")[2] if told else None
+        found = [text for text in self.errors.values() if text.startswith(marks)]
+        return found[0].partition(": ")[2] if found else None
 
 
 def probes(items: Sequence[Checked], settings: Settings, limit: int) -> list[Probe]:
@@ -94,9 +94,9 @@ def probes(items: Sequence[Checked], settings: Settings, limit: int) -> list[Pro
 
 @dataclass(frozen=True, slots=True)
 class Scorer:
-    """How to run the scorer: an interpreter that has verl, verl's source, the custom function.
+    """How to run the scorer: an interpreter with verl, verl's source, the custom function.
 
-    `seconds` is how long one row may take before the scorer counts as hanging.
+    `seconds` is the time limit of one row.
     """
 
     python: Path
@@ -110,13 +110,13 @@ class Scorer:
 def run_scorer(
     scorer: Scorer, wanted: Sequence[Probe], progress: Callable[[int], None] | None = None
 ) -> tuple[str, list[Scored]]:
-    """Score all probes in one child process; where the function stands, and what it said.
+    """Score all probes in one child process; the file of the function, and the results.
 
     Raises CannotTell when the interpreter or verl is missing, OperatorError when the custom
     function cannot be loaded, the scorer ends the process, or it hangs.
     """
     if not scorer.python.is_file():
-        raise CannotTell("data-reward.environment-verl-installed", str(scorer.python))
+        raise CannotTell("data-reward.no-environment", str(scorer.python))
     command = [str(scorer.python), str(Path(reward_worker.__file__))]
     child = subprocess.Popen(
         command,
@@ -126,7 +126,7 @@ def run_scorer(
         encoding="utf-8",
         errors="replace",
         env=_environment(scorer),
-        # A session of its own, so that what the scorer starts is ended with it.
+        # A session of its own, so that processes of the scorer end with it.
         start_new_session=True,
     )
     try:
@@ -136,8 +136,8 @@ def run_scorer(
 
 
 def _end(child: subprocess.Popen[str]) -> None:
-    """End the child and its session. Its outputs are their readers' to close: they wait in them as
-    long as anybody holds the other end, who may have left the session."""
+    """End the child and its session. The readers close its outputs: they wait in them as long as a
+    process holds the other end, even one outside the session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -167,7 +167,7 @@ def _talk(
     path = str(scorer.path) if scorer.path else None
     _send(child, {"path": path, "name": scorer.name, "kwargs": dict(scorer.kwargs)})
     # Importing verl takes long on a cold disk; a row does not.
-    ready = _answer(lines, max(300.0, scorer.seconds), scorer, errors, "while it was loaded")
+    ready = _answer(lines, max(300.0, scorer.seconds), scorer, errors, "while loading")
     if "failed" in ready:
         raise _cannot_load(scorer, ready["failed"])
     found = []
@@ -175,8 +175,8 @@ def _talk(
         _send(child, {"id": place, "data_source": probe.data_source, "extra_info": probe.extra_info,
                       "ground_truth": probe.ground_truth, "answers": probe.answers()})  # fmt: skip
         where = f"at {probe.file} row {probe.row}"
-        told = _answer(lines, scorer.seconds, scorer, errors, where)
-        found.append(Scored(probe, told["scores"], told["errors"], told["ms"]))
+        result = _answer(lines, scorer.seconds, scorer, errors, where)
+        found.append(Scored(probe, result["scores"], result["errors"], result["ms"]))
         if progress is not None:
             progress(1)
     return str(ready["ready"]), found
@@ -195,7 +195,7 @@ def _send(child: subprocess.Popen[str], value: Mapping[str, Any]) -> None:
         child.stdin.write(json.dumps(value, default=str) + "\n")
         child.stdin.flush()
     except BrokenPipeError:
-        return  # its end is noticed by the missing answer
+        return  # the missing answer shows its end
 
 
 def _answer(
@@ -209,18 +209,14 @@ def _answer(
         line = lines.get(timeout=seconds)
     except queue.Empty:
         raise OperatorError(
-            "data-reward.answer-s-hangs",
-            str(scorer.path or "verl's scorer"),
-            seconds=seconds,
-            place=where,
+            "data-reward.hangs", str(scorer.path or "verl's scorer"), seconds=seconds, when=where
         ) from None
     if line is None:
-        last = [text.strip() for text in errors if text and text.strip()][-1:] or ["no message"]
+        last = [text.strip() for text in errors if text and text.strip()][-1:] or [
+            "without a message"
+        ]
         raise OperatorError(
-            "data-reward.scorer-ended-process",
-            str(scorer.path or "verl's scorer"),
-            place=where,
-            last=last[0][:300],
+            "data-reward.ended", str(scorer.path or "verl's scorer"), when=where, last=last[0][:300]
         )
     value: dict[str, Any] = json.loads(line)
     return value
@@ -230,11 +226,11 @@ def _cannot_load(scorer: Scorer, reason: str) -> OperatorError:
     lacking = re.fullmatch(r"ModuleNotFoundError: No module named '([^']+)'", reason)
     if scorer.path is not None and lacking:
         return CannotTell(
-            "reward-run.scorer-could-run-2", f"{scorer.path}:{scorer.name}", lacking=lacking[1]
+            "reward-run.lacks-package", f"{scorer.path}:{scorer.name}", package=lacking[1]
         )
     if scorer.path is None:
-        return CannotTell("data-reward.verl-s-scorer", str(scorer.python), reason=reason)
-    return OperatorError("data-reward.cannot-loaded", f"{scorer.path}:{scorer.name}", reason=reason)
+        return CannotTell("data-reward.cannot-import", str(scorer.python), reason=reason)
+    return OperatorError("data-reward.cannot-load", f"{scorer.path}:{scorer.name}", reason=reason)
 
 
 def groups(scored: Sequence[Scored]) -> Iterator[tuple[str, list[Scored]]]:

@@ -1,4 +1,4 @@
-"""Run by an environment that has verl: call a recipe's scorer on answers, and time each call.
+"""Run in an environment with verl: call the scorer of a recipe on answers, and time each call.
 
 Reads JSON lines from standard input, the first being {"path", "name", "kwargs"} of a custom
 function (path null: verl's built-in one), then {"id", "data_source", "ground_truth", "extra_info",
@@ -30,7 +30,7 @@ def load(path: str | None, name: str) -> Callable[..., Any]:
         return default_compute_score  # type: ignore[no-any-return]
     spec = importlib.util.spec_from_file_location("custom_reward", path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules["custom_reward"] = module
     spec.loader.exec_module(module)
@@ -44,7 +44,7 @@ def number(result: object) -> float:
 
 def score(function: Callable[..., Any], item: dict[str, Any], kwargs: dict[str, Any]) -> Any:
     """All answers of one item scored; an exception is kept as text."""
-    told: dict[str, Any] = {"id": item["id"], "scores": {}, "errors": {}, "ms": {}}
+    result_of: dict[str, Any] = {"id": item["id"], "scores": {}, "errors": {}, "ms": {}}
     for label, text in item["answers"].items():
         start = time.perf_counter()
         try:
@@ -57,11 +57,11 @@ def score(function: Callable[..., Any], item: dict[str, Any], kwargs: dict[str, 
             )
             if inspect.isawaitable(result):
                 result = asyncio.run(_wait(result))
-            told["scores"][label] = number(result)
+            result_of["scores"][label] = number(result)
         except Exception as error:
-            told["errors"][label] = f"{type(error).__name__}: {error}"[:300]
-        told["ms"][label] = 1000 * (time.perf_counter() - start)
-    return told
+            result_of["errors"][label] = f"{type(error).__name__}: {error}"[:300]
+        result_of["ms"][label] = 1000 * (time.perf_counter() - start)
+    return result_of
 
 
 async def _wait(result: Any) -> Any:
@@ -70,7 +70,7 @@ async def _wait(result: Any) -> Any:
 
 def main() -> None:
     """Serve standard input until it ends."""
-    # Scorers and libraries print: what is ours goes out by a descriptor of its own.
+    # Scorers and libraries print to stdout: results use a descriptor of their own.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     first = json.loads(sys.stdin.readline())

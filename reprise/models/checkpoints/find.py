@@ -1,9 +1,9 @@
-"""Checkpoints of a run: which steps are there, which are whole, from which a job can continue.
+"""Checkpoints of a run: existing steps, complete steps, steps from which a job can resume.
 
 verl writes the roles' folders, then `data.pt`, then `latest_checkpointed_iteration.txt`
-(trainer/ppo/v1/trainer_base.py, _save_checkpoint), so that a step without data.pt is one whose
-save did not end. When it deletes an old step (max_actor_ckpt_to_keep) it deletes the role's folder
-and leaves data.pt.
+(trainer/ppo/v1/trainer_base.py, _save_checkpoint), so the save of a step without
+data.pt did not finish. When it deletes an old step (max_actor_ckpt_to_keep) it deletes the role's
+folder and leaves data.pt.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SavedStep:
 
     @property
     def pruned(self) -> bool:
-        """Whether only what retention leaves behind is there: data.pt, no role's files."""
+        """Whether only data.pt is left, as after deletion by max_actor_ckpt_to_keep."""
         return self.data is None and all(part.kind is Kind.EMPTY for part in self.parts)
 
     @property
@@ -44,23 +44,23 @@ class SavedStep:
 
     @property
     def complete(self) -> bool:
-        """Whether a job can be continued from it, its number of ranks apart."""
+        """Whether a job with the right number of ranks can resume from it."""
         kinds = {part.kind for part in self.parts}
         return bool(self.parts) and not self.faults and not kinds & {Kind.EMPTY, Kind.OTHER}
 
     def why_not(self, world_size: int | None = None) -> str | None:
-        """Why no job (of `world_size` ranks, where given) can continue from it; None if one can."""
+        """Why a job (of `world_size` ranks, if given) cannot resume from it; None if it can."""
         if self.pruned:
-            return "holds no weights: deleted by max_actor_ckpt_to_keep, or never written"
+            return "without weights: deleted by max_actor_ckpt_to_keep, or never written"
         if self.faults:
             first = self.faults[0]
             more = f", and {len(self.faults) - 1} more faults" if len(self.faults) > 1 else ""
-            return f"not complete: {first.path.relative_to(self.path)} {first.message}{more}"
+            return f"incomplete: {first.path.relative_to(self.path)} {first.message}{more}"
         for part in self.parts:
             if part.kind in (Kind.EMPTY, Kind.OTHER):
-                return f"not complete: {part.role}/ holds nothing that verl writes"
+                return f"incomplete: {part.role}/ has no file that verl writes"
         if not self.parts:
-            return "not complete: no role's folder (actor/) is there"
+            return "incomplete: the folder of a role (actor/) is missing"
         refusals = (part.refusal(world_size) for part in self.parts)
         return next((text for text in refusals if text), None)
 
@@ -76,7 +76,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Tracker:
-    """What latest_checkpointed_iteration.txt says; `fault` when verl could not read it."""
+    """The content of latest_checkpointed_iteration.txt; `fault` when verl could not read it."""
 
     path: Path
     exists: bool
@@ -93,13 +93,13 @@ def read_tracker(folder: Path) -> Tracker:
     except FileNotFoundError:
         return Tracker(path, False, None)
     except ValueError:
-        return Tracker(path, True, None, f"holds {text[:40]!r}, not a step")
+        return Tracker(path, True, None, f"contains {text[:40]!r} instead of a step")
     except OSError as error:
         return Tracker(path, True, None, f"cannot be read: {error.strerror or error}")
 
 
 def read_step(path: Path) -> SavedStep:
-    """Look at one `global_step_N` folder. Raises OSError where it cannot be listed."""
+    """Inspect one `global_step_N` folder. Raises OSError when it cannot be listed."""
     match = _STEP.fullmatch(path.name)
     parts = tuple(read_part(item) for item in sorted(path.iterdir()) if item.is_dir())
     fault = zip_fault(path / "data.pt")
@@ -120,7 +120,7 @@ def step_folders(folder: Path) -> list[Path]:
         ]
     except OSError as error:
         raise OperatorError(
-            "run-checkpoint-folder.cannot-listed", str(folder), strerror=error.strerror or error
+            "run-checkpoint-folder.cannot-list", str(folder), reason=error.strerror or error
         ) from None
     return [item for _, item in sorted(found, reverse=True)]
 
@@ -133,11 +133,11 @@ def read_steps(folder: Path) -> list[SavedStep]:
 def newest_complete(
     folder: Path, world_size: int | None = None, at_most: int | None = None
 ) -> Found:
-    """The newest checkpoint in `folder` that a job of `world_size` ranks can continue from.
+    """The newest checkpoint in `folder` from which a job of `world_size` ranks can resume.
 
-    Steps above `at_most` are skipped: verl writes a step's metrics after its checkpoint, so that
-    a step saved and never recorded would leave a hole in the curve. Older ones are not looked at.
-    A folder that is not there holds none. Only names, sizes and the ends of files are read.
+    Steps above `at_most` are skipped: verl writes a step's metrics after its checkpoint, so a
+    step that was saved but not recorded would leave a gap in the curve. Older ones are not checked.
+    A missing folder has no checkpoint. Only names, sizes and the ends of files are read.
     Raises OperatorError when it cannot be listed.
     """
     skipped: list[tuple[Path, str]] = []

@@ -1,7 +1,7 @@
-"""What verl's checkpoint managers write below `global_step_N/`, one folder a role.
+"""The files of verl's checkpoint managers below `global_step_N/`, one folder per role.
 
 FSDP (verl: utils/checkpoint/fsdp_checkpoint_manager.py): one file
-`model|optim|extra_state_world_size_N_rank_R.pt` of each sort a rank, and from rank 0
+`model|optim|extra_state_world_size_N_rank_R.pt` of each kind per rank, and from rank 0
 `fsdp_config.json` and `huggingface/`.
 Megatron (megatron_checkpoint_manager.py, layout 2): `model/`, `optimizer/` and `extra/`, each with
 a `dist_ckpt/` of Megatron's dist_checkpointing or, for the weights, a `huggingface/`; last of all
@@ -32,7 +32,7 @@ __all__ = ["Kind", "Part", "folder_bytes", "read_part"]
 
 _SHARD = re.compile(r"(model|optim|extra_state)_world_size_(\d+)_rank_(\d+)\.pt")
 MANIFEST = "ckpt_contents.json"
-# Which change of the ranks Megatron's distributed optimizer can follow: megatron.core,
+# The changes of ranks that Megatron's distributed optimizer supports: megatron.core,
 # optimizer/distrib_optimizer.py, and verl's dist_ckpt_optim_fully_reshardable.
 _ANY_RANKS = frozenset({"fully_reshardable", "fully_sharded_model_space"})
 _SAME_MODEL_RANKS = "dp_reshardable"
@@ -51,9 +51,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One role's folder. `ranks` are those with all their files; world_size 0: not known.
+    """One role's folder. `ranks` are those with all their files; world_size 0: unknown.
 
-    `reshard` is how Megatron's optimizer state may be dealt out anew, empty where not known.
+    `reshard` is how Megatron can redistribute the optimizer state, empty where unknown.
     """
 
     path: Path
@@ -72,26 +72,26 @@ class Part:
         return self.path.name
 
     def refusal(self, world_size: int | None) -> str | None:
-        """Why no job (of `world_size` ranks, where given) can continue from it; else None."""
+        """Why a job (of `world_size` ranks, if given) cannot resume from it; else None."""
         if self.kind is Kind.FSDP and world_size and self.world_size != world_size:
             return (
-                f"{self.role} was saved by {self.world_size} ranks, and FSDP shards are read by "
-                f"exactly as many: the job has {world_size}"
+                f"{self.role} was saved by {self.world_size} ranks, the job has {world_size}: FSDP "
+                "shards need the same number"
             )
         if self.kind is Kind.MEGATRON_1:
             return f"{self.role} has Megatron's layout 1, which verl refuses"
         return None
 
     def doubt(self, world_size: int) -> str | None:
-        """What must hold for a job of `world_size` ranks and cannot be seen in the files."""
+        """Conditions for a job of `world_size` ranks that the files do not show."""
         if self.kind is not Kind.MEGATRON or world_size == self.world_size:
             return None
         if self.reshard in _ANY_RANKS:
             return None
         if self.reshard == _SAME_MODEL_RANKS:
-            how = "its optimizer state follows another data parallel size only"
+            how = "its optimizer state supports another data parallel size only"
         else:
-            how = "how its optimizer state may be dealt out anew is not known"
+            how = "it is unknown whether its optimizer state can be redistributed"
         before = self.world_size or "an unknown number of"
         return (
             f"{self.role} was saved by {before} ranks, the job has {world_size}; {how}: "
@@ -100,7 +100,7 @@ class Part:
 
 
 def read_part(path: Path) -> Part:
-    """Look at one role's folder. Raises OSError where it cannot be listed."""
+    """Inspect one role's folder. Raises OSError when it cannot be listed."""
     names = {entry.name for entry in path.iterdir()}
     if any(_SHARD.fullmatch(name) for name in names) or "fsdp_config.json" in names:
         return _fsdp(path, names)
@@ -123,19 +123,19 @@ def _fsdp(path: Path, names: set[str]) -> Part:
     configured = _json(path / "fsdp_config.json").get("world_size")
     remarks = []
     if "fsdp_config.json" not in names:
-        remarks.append("no fsdp_config.json, which rank 0 writes after its shards")
+        remarks.append("fsdp_config.json is missing, which rank 0 writes after its shards")
     size = configured if isinstance(configured, int) else 0
     if size not in shards:
         size = max(shards, key=lambda key: sum(map(len, shards[key].values())), default=size)
     others = sorted(set(shards) - {size})
     if others:
-        remarks.append(f"shards of another world size ({others}) lie beside: not used")
+        remarks.append(f"shards of another world size ({', '.join(map(str, others))}): not used")
     kinds = shards[size]
     present = [kind for kind in ("model", "optim", "extra_state") if kind in kinds]
     absent = set(range(size)).difference(*kinds.values())
     faults = list(_absent(path, size, absent)) + list(_fsdp_faults(path, size, kinds, absent))
     if "model" not in present:
-        text = f"holds no model shard of world size {size}"
+        text = f"model shard of world size {size} is missing"
         faults.append(FileFault(path / f"model_world_size_{size}_rank_0.pt", text))
     bad = {fault.path.name for fault in faults}
     whole = [
@@ -157,11 +157,11 @@ def _fsdp(path: Path, names: set[str]) -> Part:
 
 
 def _absent(path: Path, size: int, ranks: set[int]) -> Iterator[FileFault]:
-    """The ranks that have no file at all, told at once."""
+    """The ranks without any file, in one fault."""
     if ranks and len(ranks) < size:
         text = (
-            f"has no file of ranks {spans(ranks)} of {size}: they lie on other nodes' own disks "
-            "(there below the same path) where trainer.default_local_dir is relative or not shared"
+            f"files of ranks {spans(ranks)} of {size} are missing; they are on the disks of other "
+            "nodes (under the same path) if trainer.default_local_dir is relative or not shared"
         )
         yield FileFault(path, text)
 
@@ -183,7 +183,7 @@ def _megatron(path: Path) -> Part:
     faults: list[FileFault] = []
     remarks: list[str] = []
     if not manifest:
-        text = "is missing or damaged: it is written last, so the save did not end"
+        text = "is missing or damaged: it is written last, so the save did not finish"
         faults.append(FileFault(path / MANIFEST, text))
     listed = manifest.get("contents")
     entries: Mapping[str, Any] = listed if isinstance(listed, dict) else {}
@@ -199,7 +199,7 @@ def _megatron(path: Path) -> Part:
         elif form == "huggingface":
             faults += _huggingface(target, weights=_holds_weights(entries, name))
         elif not target.exists():
-            faults.append(FileFault(target, "is missing, and the manifest names it"))
+            faults.append(FileFault(target, "is missing, but the manifest lists it"))
     commons = [path / part / "dist_ckpt" / "common.pt" for part in ("optimizer", "model", "extra")]
     known = next((found for common in commons if (found := content_metadata(common))), {})
     size = manifest.get("world_size")
@@ -217,7 +217,7 @@ def _megatron(path: Path) -> Part:
 
 
 def _holds_weights(entries: Mapping[str, Any], folder: str) -> bool:
-    """Whether `folder` must hold the model's weights: of a LoRA run it has the adapter alone.
+    """Whether `folder` must have the model's weights: of a LoRA run it has only the adapter.
 
     Its loader reads the adapter from the entry peft_adapters, and the base model from elsewhere.
     """
@@ -256,7 +256,7 @@ def _huggingface(folder: Path, weights: bool) -> Iterator[FileFault]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty when there is none that can be read."""
+    """A JSON object; empty when it cannot be read."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -265,7 +265,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def folder_bytes(path: Path) -> int:
-    """The bytes of all files below `path`; a file that goes away meanwhile does not count."""
+    """The bytes of all files below `path`, except files that are deleted meanwhile."""
     total = 0
     for item in path.rglob("*"):
         try:
@@ -276,7 +276,7 @@ def folder_bytes(path: Path) -> int:
 
 
 def ranks_text(ranks: tuple[int, ...], size: int) -> str:
-    """Which ranks are whole, in words: all 16, or 0-3, 5 of 16."""
+    """The complete ranks as text: all 16, or 0-3, 5 of 16."""
     if len(ranks) == size:
         return f"all {size}"
     return f"{spans(ranks) or 'none'} of {size}"

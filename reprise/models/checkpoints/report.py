@@ -1,4 +1,4 @@
-"""`reprise checkpoint check`: a folder of checkpoints judged, all faults in one pass."""
+"""`reprise checkpoint check`: check a folder of checkpoints, all faults in one pass."""
 
 from __future__ import annotations
 
@@ -17,24 +17,21 @@ COMPLETE = "run-checkpoint-complete"
 TRACKED = "run-checkpoint-tracker"
 RANKS = "run-checkpoint-ranks"
 _MOST_NAMED = 8
-_START_ANEW = "no step can be continued from: start anew in another folder; nothing is deleted here"
+_RESTART = "restart in another folder: no step is usable (reprise deletes nothing)"
 
 
 def check_folder(folder: Path, world_size: int | None) -> Report:
-    """Judge a folder of steps, one `global_step_N`, one role's folder, or converted MCore weights.
+    """Check a folder of steps, one `global_step_N`, one role's folder, or converted MCore weights.
 
-    `world_size` is the number of ranks that would continue from it. Raises OperatorError when
-    the folder holds none of these or cannot be listed.
+    `world_size` is the number of ranks of the resumed job. Raises OperatorError for any other
+    folder, or when it cannot be listed.
     """
     report = Report("checkpoint check")
     try:
         if not folder.is_dir():
-            raise OperatorError(
-                "run-checkpoint-folder",
-                str(folder),
-                "expected a folder, found " + ("a file" if folder.exists() else "none"),
-                "name a run's folder of checkpoints, one global_step_N, or converted weights",
-            )
+            if folder.exists():
+                raise OperatorError("run-checkpoint-folder.file", str(folder))
+            raise OperatorError("run-checkpoint-folder.not-found", str(folder))
         steps = read_steps(folder)
         if steps:
             _judge_steps(report, folder, steps, world_size)
@@ -46,7 +43,7 @@ def check_folder(folder: Path, world_size: int | None) -> Report:
             _judge_part(report, read_part(folder), world_size)
     except PermissionError as error:
         raise OperatorError(
-            "run-checkpoint-folder.cannot-read-permission", error.filename or str(folder)
+            "run-checkpoint-folder.no-permission", error.filename or str(folder)
         ) from None
     return report
 
@@ -62,11 +59,15 @@ def _judge_steps(report: Report, folder: Path, steps: list[SavedStep], size: int
             report.note(COMPLETE, str(step.path), why)
         elif usable is not None and step.complete:
             report.warn(RANKS, str(step.path), why, _same_ranks(step))
+        elif usable is not None and step.step < usable.step:
+            report.warn("run-checkpoint-complete.older", str(step.path), reason=why)
         elif usable is not None:
-            said = f"{why}; step {usable.step} is taken instead"
-            if step.step < usable.step:
-                said = why
-            report.warn(COMPLETE, str(step.path), said, "nothing needs to be deleted")
+            report.warn(
+                "run-checkpoint-complete.not-used",
+                str(step.path),
+                reason=why,
+                usable=usable.step,
+            )
     if usable is None:
         _none_usable(report, folder, steps, size)
     else:
@@ -91,18 +92,18 @@ def _none_usable(report: Report, folder: Path, steps: list[SavedStep], size: int
             report.failed(RANKS, str(step.path), step.why_not(size) or "", _same_ranks(step))
     for step in steps:
         if not step.complete and not step.pruned:
-            _judge_one(report, step, size, _START_ANEW)
+            _judge_one(report, step, size, _RESTART)
     if all(step.pruned for step in steps):
-        report.failed("run-checkpoint-complete.step-holds-any", str(folder))
+        report.failed("run-checkpoint-complete.no-weights", str(folder))
 
 
 def _judge_one(report: Report, step: SavedStep, size: int | None, fix: str) -> None:
-    """Judge one step alone: every fault is an error; `fix` is what to do without it."""
+    """Check one step: every fault is an error; `fix` is the alternative to this step."""
     for fault in step.faults[:_MOST_NAMED]:
         report.failed(COMPLETE, str(fault.path), fault.message, fix)
     if len(step.faults) > _MOST_NAMED:
-        rest = f"{len(step.faults) - _MOST_NAMED} more files are missing or damaged"
-        report.failed(COMPLETE, str(step.path), rest, "all of them: --json")
+        rest = len(step.faults) - _MOST_NAMED
+        report.failed("run-checkpoint-complete.more", str(step.path), count=rest)
     why = step.why_not(size)
     if why is not None and not step.faults:
         if step.complete:
@@ -110,7 +111,7 @@ def _judge_one(report: Report, step: SavedStep, size: int | None, fix: str) -> N
         else:
             report.failed(COMPLETE, str(step.path), why, fix)
     elif step.faults:
-        # A damaged step that could not be read whole either: both are told in one pass.
+        # Damaged, and saved with other ranks: report both in one pass.
         for refusal in filter(None, (part.refusal(size) for part in step.parts)):
             report.failed(RANKS, str(step.path), refusal, _same_ranks(step))
     report.settle(COMPLETE)
@@ -122,21 +123,20 @@ def _judge_one(report: Report, step: SavedStep, size: int | None, fix: str) -> N
 
 
 def _judge_part(report: Report, part: Part, size: int | None) -> None:
-    """Judge a folder that is no step: a role's, or converted weights."""
+    """Check a folder of a role, or converted weights."""
     if part.kind in (Kind.EMPTY, Kind.OTHER):
-        raise OperatorError("run-checkpoint-folder.holds-global-step", str(part.path))
+        raise OperatorError("run-checkpoint-folder.no-checkpoint", str(part.path))
     for fault in part.faults[:_MOST_NAMED]:
-        fix = "save or convert again, into a new folder"
-        report.failed(COMPLETE, str(fault.path), fault.message, fix)
+        report.failed("run-checkpoint-complete.damaged", str(fault.path), fault=fault.message)
     report.settle(COMPLETE)
     for remark in part.remarks:
         report.note(COMPLETE, str(part.path), remark)
     if not part.faults and (refusal := part.refusal(size)) is not None:
-        fix = "; ".join(part.remarks) or f"continue with {part.world_size} ranks"
+        fix = "; ".join(part.remarks) or f"resume with {part.world_size} ranks"
         report.failed(RANKS, str(part.path), refusal, fix)
     elif size and not part.faults and part.kind is not Kind.MCORE:
         if (doubt := part.doubt(size)) is not None:
-            report.unknown(RANKS, str(part.path), doubt, "compare the two recipes")
+            report.unknown("run-checkpoint-ranks.sizes", str(part.path), doubt=doubt)
         report.settle(RANKS)
     report.data["part"] = _part_row(part)
 
@@ -144,36 +144,32 @@ def _judge_part(report: Report, part: Part, size: int | None) -> None:
 def _judge_tracker(
     report: Report, tracker: Tracker, steps: list[SavedStep], usable: SavedStep | None
 ) -> None:
-    """What `resume_mode=auto` would do, which reads nothing but the tracker."""
+    """Check the tracker, which is all that `resume_mode=auto` reads."""
     there = {step.step: step for step in steps}
-    newest, fix = "no step is complete", _START_ANEW
+    newest, fix = "no step is complete", _RESTART
     if usable is not None:
         newest = f"the newest complete step is {usable.step}"
-        fix = f"say where to continue: {_overrides(usable)}"
+        fix = f"set the checkpoint: {_overrides(usable)}"
+    where = str(tracker.path)
+    found: dict[str, object] = {"newest": newest, "fix": fix}
     if tracker.fault:
-        text = f"{tracker.fault}: verl would stop at it; {newest}"
-    elif not tracker.exists:
-        text = (
-            "is missing (async_save, or the first save did not end): resume_mode=auto would start "
-            f"from step 0 without a word; {newest}"
-        )
-    elif tracker.step not in there:
-        text = (
-            f"names step {tracker.step}, which is not there: resume_mode=auto would start from "
-            f"step 0 without a word; {newest}"
-        )
-    else:
-        named = there[tracker.step]
-        why = named.why_not()
-        if why is not None:
-            text = f"names step {tracker.step}, and that is {why}; {newest}"
-        else:
-            if usable is not None and named is not usable:
-                text = f"names step {tracker.step}; {newest} (async_save, or a cut save)"
-                report.warn(TRACKED, str(tracker.path), text, fix)
-            report.passed(TRACKED)
-            return
-    report.failed(TRACKED, str(tracker.path), text, fix)
+        report.failed("run-checkpoint-tracker.unreadable", where, fault=tracker.fault, **found)
+        return
+    if not tracker.exists:
+        report.failed("run-checkpoint-tracker.missing", where, **found)
+        return
+    found["step"] = tracker.step
+    named = there.get(tracker.step) if tracker.step is not None else None
+    if named is None:
+        report.failed("run-checkpoint-tracker.step-missing", where, **found)
+        return
+    why = named.why_not()
+    if why is not None:
+        report.failed("run-checkpoint-tracker.step-unusable", where, reason=why, **found)
+        return
+    if usable is not None and named is not usable:
+        report.warn("run-checkpoint-tracker.not-newest", where, **found)
+    report.passed(TRACKED)
 
 
 def _remarks(report: Report, step: SavedStep, size: int | None) -> None:
@@ -182,16 +178,14 @@ def _remarks(report: Report, step: SavedStep, size: int | None) -> None:
             report.note(COMPLETE, str(part.path), remark)
         doubt = part.doubt(size) if size else None
         if doubt is not None:
-            report.unknown(RANKS, str(part.path), doubt, "compare the sizes in the two recipes")
+            report.unknown("run-checkpoint-ranks.sizes", str(part.path), doubt=doubt)
         if part.step is not None and part.step != step.step:
-            report.note(
-                "run-checkpoint-complete.manifest-says-step", str(part.path), step=part.step
-            )
+            report.note("run-checkpoint-complete.renamed", str(part.path), step=part.step)
 
 
 def _older(step: SavedStep) -> str:
     folder = shlex.quote(str(step.path.parent))
-    return f"continue from an older step: reprise checkpoint check {folder}"
+    return f"reprise checkpoint check {folder} (shows older steps)"
 
 
 def _same_ranks(step: SavedStep) -> str:
@@ -199,9 +193,9 @@ def _same_ranks(step: SavedStep) -> str:
     if not sizes:
         return "; ".join(remark for part in step.parts for remark in part.remarks)
     return (
-        f"continue with {max(sizes)} ranks (trainer.nnodes x trainer.n_gpus_per_node); or merge "
-        "the shards with `python -m verl.model_merger merge` and start from these weights: the "
-        "optimizer's state is lost then"
+        f"resume with {max(sizes)} ranks (trainer.nnodes x trainer.n_gpus_per_node); or merge "
+        "the shards with `python -m verl.model_merger merge` and start from these weights (the "
+        "optimizer state is lost)"
     )
 
 

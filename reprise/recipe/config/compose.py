@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from reprise.core.errors import OperatorError
 from reprise.core.nearby import did_you_mean, nearest_words
-from reprise.recipe.config.overrides import Fault, Line, nearest, parse
+from reprise.recipe.config.overrides import Fault, Line, fault, nearest, parse
 from reprise.recipe.config.verltree import VerlTree
 
 __all__ = ["Composition", "compose"]
@@ -36,11 +36,11 @@ _NO_SEARCHPATH = "hydra.searchpath=[]"
 
 @dataclass(slots=True)
 class Composition:
-    """A composed config and how it came about.
+    """A composed config and its origin.
 
     `config` keeps its interpolations; `values` is resolved, with `/<NAME>` for a variable of the
     environment that is not set; `base` is verl's own default config for the same engine, resolved.
-    `lines` are the overrides that Hydra accepts, `faults` what is wrong with any of them.
+    `lines` are the overrides that Hydra accepts, `faults` those of all lines.
     `files` are the composed YAML files in their order: path without .yaml, and package.
     """
 
@@ -65,7 +65,7 @@ class Composition:
 
 
 class _RecordingLoader(ConfigLoaderImpl):
-    """Hydra's loader, which remembers the files that the last config was composed of."""
+    """Hydra's loader; `files` are those of the last config."""
 
     files: list[tuple[str, str]]
 
@@ -108,7 +108,7 @@ class _Loader:
 
 @lru_cache(maxsize=4)
 def _loader(recipes: Path | None, tree: VerlTree) -> _Loader:
-    """One loader for each pair of folders: reading the YAML files is what takes the time."""
+    """One loader for each pair of folders: most of the time goes into reading the YAML files."""
     return _Loader(recipes, tree)
 
 
@@ -124,7 +124,7 @@ def _base(loader: _Loader, engine: str) -> dict[str, Any]:
 def compose(
     name: str, tree: VerlTree, lines: Sequence[Line] = (), recipes: Path | None = None
 ) -> Composition:
-    """Compose config `name` with the override `lines`; every line is judged by itself.
+    """Compose config `name` with the override `lines`; every line is checked separately.
 
     `name` is a path below `recipes` without .yaml (`hy3/recipe`), or one of verl's own configs
     (`ppo_trainer`). Lines that Hydra would refuse are left out of the config and become faults.
@@ -172,7 +172,7 @@ def _is_group(loader: _Loader, override: Override) -> bool:
 def _load_groups(
     loader: _Loader, name: str, groups: Sequence[tuple[Line, Override]]
 ) -> tuple[DictConfig, list[Line], list[Fault]]:
-    """Compose with the group choices that exist; a choice that does not becomes a fault."""
+    """Compose with the existing group choices; any other choice becomes a fault."""
     kept, faults = [line for line, _ in groups], list[Fault]()
     try:
         return loader.load(name, [line.text for line in kept]), kept, faults
@@ -189,25 +189,30 @@ def _load_groups(
         return loader.load(name, [line.text for line in kept]), kept, faults
     except (HydraException, OmegaConfBaseException) as error:
         text = " ".join(str(error).split())
-        raise OperatorError("recipe-compose.config-cannot-composed", name, text=text) from error
+        raise OperatorError("recipe-compose.failed", name, reason=text) from error
 
 
 def _passed_over(
     loader: _Loader, name: str, kept: Sequence[Line], line: Line, override: Override
 ) -> Fault | None:
-    """A choice that Hydra passes over: the group is optional in the recipe and has no such file."""
+    """A choice that Hydra ignores: the group is optional in the recipe and lacks such a file."""
     group, value = override.key_or_group, override.value()
     if line not in kept or not isinstance(value, str) or value in loader.options(group):
         return None
-    # The recipe itself may name one that has no file, for "nothing more".
+    # The recipe itself may name a choice without a file, meaning "nothing more".
     usual = loader.load(name, []).hydra.runtime.choices.get(group)
     return None if value == usual else _no_option(line, group, value, loader.options(group))
 
 
 def _no_option(line: Line, group: str, value: str, options: Sequence[str]) -> Fault:
-    hint = did_you_mean(nearest_words(value, options))
-    message = f"group {group} has no option {value!r}{hint}"
-    return Fault("recipe-override-group", line, message, f"one of: {', '.join(options)}")
+    return fault(
+        "recipe-override-group.no-option",
+        line,
+        group=group,
+        value=value,
+        near=did_you_mean(nearest_words(value, options)),
+        options=", ".join(options),
+    )
 
 
 def _group_fault(loader: _Loader, line: Line, override: Override, error: Exception) -> Fault:
@@ -216,45 +221,46 @@ def _group_fault(loader: _Loader, line: Line, override: Override, error: Excepti
     if value not in options:
         return _no_option(line, group, value, options)
     text = " ".join(str(error).split())
-    return Fault(
-        "recipe-override-group", line, text, f"add the group with +{line.text.lstrip('+')}"
-    )
+    return fault("recipe-override-group.refused", line, reason=text, text=line.text.lstrip("+"))
 
 
 def _apply(config: DictConfig, line: Line, override: Override) -> Fault | None:
-    """Apply one value override exactly as Hydra does, or say why Hydra refuses it."""
+    """Apply one value override exactly as Hydra does, or return why Hydra refuses it."""
     key = override.key_or_group
     try:
         ConfigLoaderImpl._apply_overrides_to_config([override], config)
     except (HydraException, OmegaConfBaseException) as error:
         bare = line.text.lstrip("+~")
         if override.is_add():
-            message = f"'+' is for keys that do not exist, but verl's config has {key}"
-            return Fault("recipe-override-plus", line, message, f"write {bare}")
+            return fault("recipe-override-plus.key-exists", line, setting=key, text=bare)
         if override.is_delete():
-            message = f"there is nothing to delete: {' '.join(str(error).split())}"
-            return Fault("recipe-override-unknown-key", line, message, "leave the line out")
+            reason = " ".join(str(error).split())
+            return fault("recipe-override-unknown-key.cannot-delete", line, reason=reason)
         if "Could not override" in str(error):
             return _unknown(config, line, key, bare)
-        return Fault(
-            "recipe-override-value", line, " ".join(str(error).split()), "check the value's type"
-        )
+        reason = " ".join(str(error).split())
+        return fault("recipe-override-value.wrong-type", line, reason=reason, setting=key)
     return None
 
 
 def _unknown(config: DictConfig, line: Line, key: str, bare: str) -> Fault:
     close = nearest(key, config)
     if _is_open(config, key):
-        message = f"{key} is not in verl's config: a new key of this node needs '+'"
-        return Fault("recipe-override-missing-plus", line, message, f"write +{bare}")
-    message = f"verl's config has no key {key}{did_you_mean(close)}"
-    _, _, value = bare.partition("=")
-    fix = f"write {close[0]}={value}" if close else "leave the line out"
-    return Fault("recipe-override-unknown-key", line, message, fix)
+        return fault("recipe-override-missing-plus.new-key", line, setting=key, text=bare)
+    if not close:
+        return fault("recipe-override-unknown-key.unknown", line, setting=key)
+    return fault(
+        "recipe-override-unknown-key.misspelt",
+        line,
+        setting=key,
+        near=did_you_mean(close),
+        nearest=close[0],
+        value=bare.partition("=")[2],
+    )
 
 
 def _is_open(config: DictConfig, key: str) -> bool:
-    """Whether `key` lies in a node that verl hands on as it is, so that any key may be added."""
+    """Whether `key` is in a node that verl passes on unchanged, so any key may be added."""
     parents = key.split(".")[:-1]
     return (
         any(part.startswith("override_") or part in _OPEN_NODES for part in parents)
@@ -271,9 +277,15 @@ def _repeated(parsed: Sequence[tuple[Line, Override]]) -> list[Fault]:
     for line, override in parsed:
         key = override.key_or_group
         if key in seen and seen[key].text != line.text:
-            message = f"{key} is set twice: {seen[key].where} has {seen[key].text}; the last wins"
             faults.append(
-                Fault("recipe-override-repeated", line, message, "leave one of them out", False)
+                fault(
+                    "recipe-override-repeated.repeated",
+                    line,
+                    fatal=False,
+                    setting=key,
+                    first=seen[key].where,
+                    text=seen[key].text,
+                )
             )
         seen[key] = line
     return faults

@@ -1,4 +1,4 @@
-"""Hydra override lines: where each came from, and what is wrong with it."""
+"""Hydra override lines: the place of each, and its faults."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from reprise.core.errors import OperatorError
+from reprise.core.rules import render, rule_id
 
-__all__ = ["Fault", "Line", "nearest", "parse", "paths", "read_lines"]
+__all__ = ["Fault", "Line", "fault", "nearest", "parse", "paths", "read_lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something wrong with one override line; `fatal`: Hydra refuses it, or passes it over."""
+    """A fault of one override line; `fatal`: Hydra refuses the line or ignores it."""
 
     rule: str
     line: Line
@@ -37,22 +38,25 @@ class Fault:
     fatal: bool = True
 
 
+def fault(name: str, line: Line, /, *, fatal: bool = True, **values: object) -> Fault:
+    """A fault of `line` with the text `name` of the registry, filled with `values`."""
+    return Fault(rule_id(name), line, *render(name, values), fatal)
+
+
 @cache
 def _parser() -> OverridesParser:
     return OverridesParser.create()
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The overrides of a file, one a line; blank lines and lines that begin with # are left out.
+    """The overrides of a file, one per line, without blank lines and comments (#).
 
     Raises OperatorError when the file cannot be read as text.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise OperatorError(
-            "recipe-override-file.expected-text-file", str(path), error=error
-        ) from error
+        raise OperatorError("recipe-override-file.not-readable", str(path), reason=error) from error
     rows = ((number, row.strip()) for number, row in enumerate(text.splitlines(), 1))
     return [Line(row, f"{path}:{number}") for number, row in rows if row and row[0] != "#"]
 
@@ -62,15 +66,19 @@ def parse(line: Line) -> Override | Fault:
     try:
         override = _parser().parse_override(line.text)
     except HydraException as error:
-        return Fault("recipe-override-syntax", line, _first(str(error)), _quoting(line.text))
+        return _syntax_fault(line, _first(str(error)))
     if override.is_sweep_override():
-        return Fault(
-            "recipe-override-syntax",
-            line,
-            "a sweep (several values, or a function such as choice) is not one run",
-            f"write a list as [a,b], or quote the value: {_quoting(line.text)}",
-        )
+        return fault("recipe-override-syntax.sweep", line, quoted=_quoted(line.text))
     return override
+
+
+def _syntax_fault(line: Line, reason: str) -> Fault:
+    key, equals, value = line.text.partition("=")
+    if not equals:
+        return fault("recipe-override-syntax.no-value", line, reason=reason, text=line.text)
+    if value.startswith(("'", '"')):
+        return fault("recipe-override-syntax.open-quote", line, reason=reason, setting=key)
+    return fault("recipe-override-syntax.unquoted", line, reason=reason, quoted=_quoted(line.text))
 
 
 def _first(text: str) -> str:
@@ -78,13 +86,10 @@ def _first(text: str) -> str:
     return rows[0] if rows else text
 
 
-def _quoting(text: str) -> str:
-    key, equals, value = text.partition("=")
-    if not equals:
-        return f"write KEY=VALUE; found {text!r}"
-    if value.startswith(("'", '"')):
-        return f"close the quotes of the value of {key}"
-    return f"quote the value for Hydra, and again for the shell: \"{key}='{value}'\""
+def _quoted(text: str) -> str:
+    """The override as a shell argument with its value quoted for Hydra."""
+    key, _, value = text.partition("=")
+    return f"\"{key}='{value}'\""
 
 
 def paths(config: DictConfig) -> Iterator[str]:
@@ -103,7 +108,7 @@ def paths(config: DictConfig) -> Iterator[str]:
 
 
 def nearest(key: str, config: DictConfig) -> list[str]:
-    """Up to three existing keys that a wrong `key` may have meant, the likeliest first.
+    """Up to three existing keys that are close to a wrong `key`, the most likely first.
 
     Siblings under the longest existing parent come first, then the same last part elsewhere.
     """

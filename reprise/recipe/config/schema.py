@@ -1,4 +1,4 @@
-"""Keys of a config that verl's own config does not have: legal extras, or slips."""
+"""Keys of a config that verl's own config lacks: valid additions, or typing errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Schema", "unknown_keys"]
 
 
 class Schema:
-    """The dataclasses and the sources of one verl tree, as far as config keys go."""
+    """The dataclasses and the sources of one verl tree, for the check of config keys."""
 
     def __init__(self, tree: VerlTree) -> None:
         self.tree = tree
@@ -51,10 +51,10 @@ class Schema:
 def unknown_keys(
     values: Mapping[str, Any], base: Mapping[str, Any], schema: Schema
 ) -> Iterator[str]:
-    """Dotted keys of `values` that neither verl's config nor its code knows.
+    """Dotted keys of `values` that neither verl's config nor its code has.
 
     A key is known when verl's config has it; when the dataclass of its node has such a field;
-    below a node that verl hands on as it is (an empty mapping, or a field annotated dict);
+    below a node that verl passes on unchanged (an empty mapping, or a field annotated dict);
     and, where no dataclass decides, when any source of verl reads that name.
     """
     for path, parents in _extra(values, base, "", ()):

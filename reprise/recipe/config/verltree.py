@@ -1,4 +1,4 @@
-"""Where verl's config files come from: a checkout, the rehearsal's environment, or the wheel."""
+"""The source of verl's config files: a checkout, the rehearsal's environment, or the wheel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FETCH_SECONDS = 300
 class VerlTree:
     """A folder that holds the package `verl`, which is read and never imported.
 
-    `origin` says in words where it came from; `version` is the text of verl/version/version,
+    `origin` describes its source; `version` is the text of verl/version/version,
     which is "0.9.0.dev" for the commit that the Hy3 guide names; `commit` is None for a wheel.
     """
 
@@ -54,7 +54,7 @@ class VerlTree:
 def tree_at(folder: Path, origin: str, display: str | None = None) -> VerlTree | None:
     """The tree in `folder`, which is a checkout of verl, a site folder or the package itself.
 
-    None when there is no ppo_trainer.yaml in it.
+    None when ppo_trainer.yaml is missing in it.
     """
     for package in (folder / "verl", folder):
         if (package / "trainer" / "config" / "ppo_trainer.yaml").is_file():
@@ -99,16 +99,16 @@ def find_tree(
     """The verl tree for a recipe of the project in `root`, in this order of preference.
 
     `explicit` (the operator's own folder); the checkout third_party/<checkout>, unless that is ''
-    or at another commit than `commit`; verl `release` in the rehearsal's environment;
-    .cache/verl-<release>, fetched from the package index at its locked sha256 when it is not there
-    yet (1.7 MB; afterwards no network is needed).
+    or at a commit other than `commit`; verl `release` in the rehearsal's environment;
+    .cache/verl-<release>, fetched from the package index at its locked sha256 when it is missing
+    (1.7 MB; afterwards it needs no network).
 
-    Raises OperatorError when `explicit` holds no verl, CannotTell when nothing can be had.
+    Raises OperatorError when `explicit` is not verl, CannotTell when the release cannot be fetched.
     """
     if explicit is not None:
-        tree = tree_at(explicit, f"{explicit} (as asked)")
+        tree = tree_at(explicit, f"{explicit} (--verl)")
         if tree is None:
-            raise OperatorError("recipe-verl-tree.expected-verl-s-2", str(explicit))
+            raise OperatorError("recipe-verl-tree.no-verl", str(explicit))
         return tree
     place = f"third_party/{checkout}"
     checkout_tree = tree_at(root / place, place) if checkout else None
@@ -129,7 +129,7 @@ def _cached(root: Path, release: str, say: Callable[[str], None]) -> VerlTree:
         _fetch(root, release, folder)
     tree = tree_at(folder, f".cache/verl-{release} (wheel of the package index)")
     if tree is None:
-        raise OperatorError("recipe-verl-tree.expected-verl-s", str(folder), folder=folder)
+        raise OperatorError("recipe-verl-tree.cache-damaged", str(folder), folder=folder)
     return tree
 
 
@@ -140,9 +140,7 @@ def _locked_line(root: Path, release: str) -> str:
         found = pattern.search(path.read_text(encoding="utf-8"))
         if found is not None:
             return found.group(0)
-    raise CannotTell(
-        "recipe-verl-tree.expected-line-verl", str(root / "requirements"), release=release
-    )
+    raise CannotTell("recipe-verl-tree.no-hashes", str(root / "requirements"), release=release)
 
 
 def _fetch(root: Path, release: str, folder: Path) -> None:
@@ -165,17 +163,16 @@ def _fetch(root: Path, release: str, folder: Path) -> None:
                     env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
                 )
             except subprocess.TimeoutExpired:
-                tried.append(f"{' '.join(installer)}: no end in {_FETCH_SECONDS:.0f} s")
+                tried.append(f"{' '.join(installer)}: no result after {_FETCH_SECONDS:.0f} s")
                 continue
             if answer.returncode == 0:
-                # Another command may have been quicker; its result is the same bytes.
+                # Another command may have finished first, with the same bytes.
                 if not folder.exists():
                     target.rename(folder)
                 return
-            tried.append(f"{' '.join(installer)}: {answer.stderr.strip().splitlines()[-1:]}")
-    raise CannotTell(
-        "recipe-verl-tree.config-files-could", f"verl {release}", trieds="; ".join(tried)
-    )
+            last = (answer.stderr.strip().splitlines() or ["exit code without a message"])[-1]
+            tried.append(f"{' '.join(installer)}: {last}")
+    raise CannotTell("recipe-verl-tree.not-fetched", f"verl {release}", tried="; ".join(tried))
 
 
 def _installers() -> list[list[str]]:

@@ -1,7 +1,7 @@
-"""Memory of one layer's activations and of the logits, as measured on a card (docs/gpu.md).
+"""Memory of one layer's activations and of the logits, as measured on a GPU (docs/gpu.md).
 
 Element counts follow what each implementation keeps for its backward pass; both were fitted to
-seven sizes of Hy3's shape on one H200 and are within 6 % of what a layer takes there.
+seven sizes of Hy3's shape on one H200 and are within 6 % of the measured memory of a layer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reprise.recipe.setup import Setup
 __all__ = ["attention_splits", "logits", "megatron_layer", "moe_workspace", "transformers_layer"]
 
 _BF16, _FP32 = 2, 4
-# FlashAttention 3 on an H100 or H200: rows of a tile, and what works on them side by side.
+# FlashAttention 3 on an H100 or H200: rows of a tile, number of multiprocessors.
 _TILE, _MULTIPROCESSORS = 128, 132
 
 
@@ -33,7 +33,7 @@ def megatron_layer(
 ) -> int:
     """Bytes that one Megatron layer keeps for its backward pass, of the layer with most of it.
 
-    `tokens` of one rank; `sequence_split` ranks share what lies between the parallel regions.
+    `tokens` of one rank; `sequence_split` ranks share the tensors between the parallel regions.
     Attention: both inputs and norm outputs, queries and keys before and after their norms, values
     and the output of the scores; a routed token: its copy, and three widths of its expert.
     """
@@ -70,15 +70,15 @@ def logits(setup: Setup, model: Model, tokens: int) -> int:
     if setup.get("actor_rollout_ref.model.use_fused_kernels"):
         tokens = min(tokens, 1024)
     whole = 2 * tokens * vocab * _FP32
-    # FSDP's path keeps the model's own bfloat16 logits beside them.
+    # The FSDP engine also keeps the model's bfloat16 logits.
     return whole if setup.megatron else whole + tokens * vocab * _BF16
 
 
 def attention_splits(heads: int, kv_heads: int, query: int) -> int:
     """Over how many parts of the keys FlashAttention 3 spreads a batch with queries of `query`.
 
-    Few heads in tiles of 128 rows do not fill a card (132 multiprocessors, H100 and H200): then it
-    takes the fewest parts that fill it nearly as well as possible, as its hopper/heuristics.h says.
+    Few heads in tiles of 128 rows do not fill a GPU (132 multiprocessors, H100 and H200): then it
+    takes the fewest parts that fill it nearly as well as possible (its hopper/heuristics.h).
     """
     tiles = kv_heads * ceil(query * heads / kv_heads / _TILE)
     blocks = ceil(query / _TILE)
@@ -93,8 +93,8 @@ def moe_workspace(model: Model, counts: Parameters, tokens: int, tp: int, query:
     """What vLLM needs for a batch of `tokens`: kept buffers of its experts, and a layer at work.
 
     `query` is the longest prompt. The widths are those of nineteen batches of 4096 to 32768 tokens
-    on an H200 (docs/gpu.md). Where attention is split over the keys, every part but the first has
-    a float32 result of its own beside them. Without experts 8 hidden widths: not measured.
+    on an H200 (docs/gpu.md). Where attention is split over the keys, every part but the first also
+    has a float32 result of its own. Without experts 8 hidden widths: not measured.
     """
     hidden = model.hidden or 0
     heads, kv_heads = (max((count or 1) // tp, 1) for count in (model.heads, model.kv_heads))

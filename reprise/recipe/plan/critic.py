@@ -1,4 +1,4 @@
-"""What a critic of the actor's size adds to the plan of a recipe, in bytes.
+"""Memory that a critic of the actor's size adds to the plan of a recipe, in bytes.
 
 The critic has the actor's parallel sizes (rule recipe-critic-sizes), so its terms are the actor's.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from reprise.recipe.plan.memory import Memory
 from reprise.recipe.setup import Setup
 
-__all__ = ["with_critic_on_card", "with_critic_on_disk", "with_critic_on_host"]
+__all__ = ["with_critic_on_disk", "with_critic_on_gpu", "with_critic_on_host"]
 
 _STATE = {"weights": "param", "gradients": "param", "optimizer": "optimizer"}
 
@@ -18,8 +18,8 @@ def _offloaded(setup: Setup, what: str) -> bool:
     return bool(setup.get(f"critic.{node}.{what}_offload", False))
 
 
-def with_critic_on_card(setup: Setup, actor: Memory) -> Memory:
-    """`actor` (the peak of its update) and what of the critic lies on the card at that moment."""
+def with_critic_on_gpu(setup: Setup, actor: Memory) -> Memory:
+    """`actor` (the peak of its update) with what the critic keeps on the GPU then."""
     if not setup.critic:
         return actor
     held = sum(
@@ -29,7 +29,7 @@ def with_critic_on_card(setup: Setup, actor: Memory) -> Memory:
 
 
 def with_critic_on_host(setup: Setup, host: Memory) -> Memory:
-    """`host` (a node's memory while the rollout has the cards) and the critic's share of it."""
+    """`host` (a node's memory while the rollout uses the GPUs) with the critic's share."""
     if not setup.critic:
         return host
     terms = dict(host.terms)
@@ -40,7 +40,7 @@ def with_critic_on_host(setup: Setup, host: Memory) -> Memory:
 
 
 def with_critic_on_disk(setup: Setup, checkpoint: Memory) -> Memory:
-    """`checkpoint` with that of the critic, which verl writes beside it."""
+    """`checkpoint` with that of the critic, which verl writes next to it."""
     if not setup.critic:
         return checkpoint
     return Memory({**checkpoint.terms, "critic": checkpoint.total})

@@ -10,7 +10,7 @@ from reprise.recipe.plan.memory import GIB
 
 __all__ = ["machine_memory"]
 
-# What a container may take, by the control groups' second and first version.
+# Memory limit of a container: control groups version 2 and 1.
 _LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -18,13 +18,13 @@ _LIMITS = (
 
 
 def machine_memory(limits: tuple[Path, ...] = _LIMITS) -> float:
-    """GiB that this machine has, or its container may take of it."""
+    """Memory of this machine in GiB, or the limit of its container."""
     found = [psutil.virtual_memory().total]
     for file in limits:
         try:
             text = file.read_text(encoding="ascii").strip()
         except OSError:
             continue
-        # "max" is no limit.
+        # "max" means unlimited.
         found += [int(text)] if text.isdigit() else []
     return min(found) / GIB

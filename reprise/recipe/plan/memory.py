@@ -1,8 +1,8 @@
 """Memory of one GPU in training and in rollout, of a node's host, and of a checkpoint, by term.
 
-The formulas count what verl's engines hold at the worst stage and at the worst moment; every
-figure is in bytes. Activations follow what the layers were seen to keep (activations.py). What no
-formula gives is a stated constant.
+The formulas count what the engines of verl hold at the worst stage and at the worst moment; every
+number is in bytes. Activations follow measurements of the layers (activations.py). The rest are
+stated constants.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 GIB = 2**30
-# What a process holds beside its tensors: seen on an H200 to be 2.8 GiB with Megatron-LM and
-# TransformerEngine, 1.3 GiB with FSDP. Communication buffers of many ranks come on top, and what
-# the allocator keeps in reserve: neither is known.
+# Memory of a process besides its tensors: measured on an H200 as 2.8 GiB with Megatron-LM and
+# TransformerEngine, 1.3 GiB with FSDP. Communication buffers of many ranks and the reserve of the
+# allocator come on top: both are unknown.
 CONTEXT = 3 * GIB
 CONTEXT_TERM = "context and buffers"
-# What vLLM 0.23 holds beside weights, a batch's activations and the cache: 0.11 to 0.23 GiB on
+# Memory of vLLM 0.23 besides weights, activations of a batch and cache: 0.11 to 0.23 GiB on
 # ten sizes on an H200 (docs/gpu.md).
 SERVER_BUFFERS = int(0.13 * GIB)
 _BF16, _FP32 = 2, 4
@@ -80,7 +80,7 @@ class _Stage:
 def _parameters(setup: Setup) -> tuple[Model, Parameters]:
     counts = setup.model.parameters() if setup.model is not None else None
     if setup.model is None:
-        raise Undecided("the model's shape is not known (--model-config)")
+        raise Undecided("the model's shape is unknown (--model-config)")
     if counts is None:
         raise Undecided(f"{setup.model.origin}: {setup.model.lacks()}")
     return setup.model, counts
@@ -89,7 +89,7 @@ def _parameters(setup: Setup) -> tuple[Model, Parameters]:
 def _stages(setup: Setup, counts: Parameters) -> list[_Stage]:
     sizes = stage_layers(setup, counts.layers)
     if sizes is None:
-        raise Undecided("the layers do not split over the stages: see recipe-parallel-layers")
+        raise Undecided("the layers do not divide over the stages: see recipe-parallel-layers")
     made, first = [], 0
     for index, size in enumerate(sizes):
         dense_layers = max(0, min(counts.dense_layers, first + size) - first)
@@ -111,8 +111,8 @@ def _stages(setup: Setup, counts: Parameters) -> list[_Stage]:
 def training_memory(setup: Setup) -> Memory:
     """The peak of one GPU during the actor's update, at its worst pipeline stage.
 
-    Weights, gradients and optimizer state are all on the card then, offloaded or not: offload
-    empties the card for the rollout. Raises Undecided when the model is not known.
+    Weights, gradients and optimizer state are all on the GPU then, offloaded or not: offload
+    frees the GPU for the rollout. Raises Undecided when the model is unknown.
     """
     model, counts = _parameters(setup)
     if not setup.megatron:
@@ -150,7 +150,7 @@ def _gradient_bytes(setup: Setup) -> int:
 
     Through Megatron-Bridge verl leaves `grad_reduce_in_fp32` at Megatron's own default, which is
     off: gradients are summed and reduced in bfloat16 (make_megatron_module in
-    verl/utils/megatron_utils.py at 220e903; seen on a card).
+    verl/utils/megatron_utils.py at 220e903; confirmed on a GPU).
     """
     node = f"{_ACTOR}.megatron"
     if setup.get(f"{node}.vanilla_mbridge", False):
@@ -291,8 +291,8 @@ def _kv_token(model: Model, tp: int) -> int:
 def rollout_memory(setup: Setup, gpu_memory: float) -> tuple[Memory, int]:
     """One GPU during rollout, and the tokens that its server's KV cache holds.
 
-    vLLM and SGLang take `gpu_memory_utilization` of the card; what weights and activations leave
-    of it is the cache. `gpu_memory` in GiB. Raises Undecided when the model is not known.
+    vLLM and SGLang use `gpu_memory_utilization` of the GPU; the cache gets what weights and
+    activations leave. `gpu_memory` in GiB. Raises Undecided when the model is unknown.
     """
     model, counts = _parameters(setup)
     budget = int(float(setup.get(f"{_ROLLOUT}.gpu_memory_utilization", 0.5)) * gpu_memory * GIB)
@@ -316,7 +316,7 @@ def rollout_memory(setup: Setup, gpu_memory: float) -> tuple[Memory, int]:
 def smallest_rollout_tp(setup: Setup, gpu_memory: float) -> int | None:
     """The smallest legal rollout TP whose weights leave room for one longest sequence.
 
-    None when no legal size does. Raises Undecided when the model is not known.
+    None when none of the legal sizes does. Raises Undecided when the model is unknown.
     """
     model, counts = _parameters(setup)
     budget = float(setup.get(f"{_ROLLOUT}.gpu_memory_utilization", 0.5)) * gpu_memory * GIB
@@ -328,9 +328,9 @@ def smallest_rollout_tp(setup: Setup, gpu_memory: float) -> int | None:
 
 
 def host_bytes(setup: Setup) -> Memory:
-    """What one node's host memory holds while the rollout has the cards.
+    """Host memory of one node while the rollout uses the GPUs.
 
-    Offloaded gradients are dropped, not copied. Raises Undecided when the model is not known.
+    Offloaded gradients are dropped, not copied. Raises Undecided when the model is unknown.
     """
     _, counts = _parameters(setup)
     if not setup.megatron:
@@ -352,7 +352,7 @@ def host_bytes(setup: Setup) -> Memory:
 
 
 def checkpoint_bytes(setup: Setup) -> Memory:
-    """One checkpoint on the disk, by what save_contents asks for."""
+    """One checkpoint on disk, by save_contents."""
     _, counts = _parameters(setup)
     contents = setup.get(f"{_ACTOR}.checkpoint.save_contents", ["model", "optimizer", "extra"])
     terms: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What a recipe needs: memory, time, disk; and what to change where something does not fit."""
+"""What a recipe needs: memory, time, disk; and what to change if something does not fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from reprise.core.findings import Report
 from reprise.recipe.check import check_values
 from reprise.recipe.load import Loaded
-from reprise.recipe.plan.critic import with_critic_on_card, with_critic_on_disk, with_critic_on_host
+from reprise.recipe.plan.critic import with_critic_on_disk, with_critic_on_gpu, with_critic_on_host
 from reprise.recipe.plan.host import machine_memory
 from reprise.recipe.plan.memory import (
     CONTEXT_TERM,
@@ -26,11 +26,11 @@ from reprise.recipe.setup import Setup
 
 __all__ = ["ADVICE", "MFU", "plan", "setup_of"]
 
-# Share of the peak that large MoE training reaches: an assumption for the lower bound of a step.
+# Assumed share of the peak that large MoE training reaches, for the lower bound of a step.
 MFU = 0.35
 # After the out-of-memory section of the Hy3 training guide, in its order.
 ADVICE = (
-    "lower actor.ppo_max_token_len_per_gpu: dynamic batches are packed by it, it sets the peak",
+    "lower actor.ppo_max_token_len_per_gpu: it limits dynamic batches and sets the peak",
     "set actor.ppo_micro_batch_size_per_gpu=1",
     "lower ref.log_prob_max_token_len_per_gpu and rollout.log_prob_max_token_len_per_gpu",
     "raise actor.megatron.context_parallel_size (activations) or pipeline_model_parallel_size "
@@ -51,12 +51,12 @@ def plan(
     host_memory: float | None = None,
     recipes: Path | None = None,
 ) -> Report:
-    """Terms and sums in `data`, and a finding for whatever does not fit.
+    """Terms and sums in `data`, and a finding for everything that does not fit.
 
-    `gpu_memory` is a card's memory in GiB (the card's own by default), `throughput` tokens a
+    `gpu_memory` is the memory of a GPU in GiB (the recipe card's by default), `throughput` tokens a
     second and GPU over a whole step, as verl reports it in perf/throughput. `host_memory` in GiB
-    is that of a node (the recipe's by default; on a CPU this machine's, where it states none).
-    `recipes` is the folder whose lines are named where a value is none to compute with.
+    is that of a node (the recipe's by default; on a CPU this machine's, if it is not stated).
+    `recipes` is the folder whose lines are named for a value that is not numeric.
     """
     report = Report("recipe plan")
     check_values(report, loaded.composition, recipes)
@@ -77,11 +77,16 @@ def plan(
         _time(report, setup, loaded.card.machine.bf16_tflops, throughput)
     except Undecided as error:
         known = setup.model is not None and not setup.model.lacks()
-        fix = "reprise recipe check explains it" if known else "give another --model-config DIR"
-        report.unknown("recipe-plan-model", loaded.name, str(error), fix)
+        if known:
+            report.unknown(
+                "recipe-plan-model.undecided", loaded.name, reason=error, recipe=loaded.name
+            )
+        else:
+            report.unknown("recipe-plan-model.unknown-shape", loaded.name, reason=error)
     except (TypeError, ValueError, ArithmeticError) as error:
-        message = f"a value is none to compute with: {error}"
-        report.unknown("recipe-plan-model", loaded.name, message, "reprise recipe check names it")
+        report.unknown(
+            "recipe-plan-model.not-numeric", loaded.name, reason=error, recipe=loaded.name
+        )
     return report
 
 
@@ -98,34 +103,30 @@ def _parameters(report: Report, setup: Setup) -> None:
 
 
 def _on_host(report: Report, setup: Setup, host_memory: float) -> None:
-    """Without a card the tensors of a host's ranks are all in its memory."""
+    """Without a GPU the tensors of a host's ranks are all in its memory."""
     _parameters(report, setup)
-    terms = with_critic_on_card(setup, training_memory(setup)).terms
-    # What a process holds beside its tensors was seen on a card only: it says nothing here.
+    terms = with_critic_on_gpu(setup, training_memory(setup)).terms
+    # The memory of a process besides its tensors was measured on a GPU only: not used here.
     rank = Memory({name: size for name, size in terms.items() if name != CONTEXT_TERM})
     report.data["training"] = _table(rank)
     report.data["host_memory"] = round(host_memory, 2)
     need = rank.total * setup.gpus_per_node / GIB
     where = "host memory"
-    tensors = f"the tensors of training take {need:.2f} GiB, the host has {host_memory:.1f}"
     if need > host_memory:
         report.failed(
-            "recipe-plan-host",
-            where,
-            tensors,
-            "lower actor.ppo_micro_batch_size_per_gpu, or use a host with more memory",
+            "recipe-plan-host.tensors-too-large", where, need=need, host_memory=host_memory
         )
         return
     report.passed("recipe-plan-host")
-    report.note("recipe-plan-host.card-what-processes", where, tensors=tensors)
+    report.note("recipe-plan-host.no-gpu", where, need=need, host_memory=host_memory)
 
 
 def _training(report: Report, setup: Setup, gpu_memory: float | None) -> None:
     _parameters(report, setup)
-    memory = with_critic_on_card(setup, training_memory(setup))
+    memory = with_critic_on_gpu(setup, training_memory(setup))
     report.data["training"] = _table(memory)
     if gpu_memory is None:
-        report.unknown("recipe-plan-training.card-s-memory", "gpu memory")
+        report.unknown("recipe-plan-training.memory-unknown", "gpu memory")
         return
     report.data["gpu_memory"] = gpu_memory
     need = memory.total / GIB
@@ -133,10 +134,11 @@ def _training(report: Report, setup: Setup, gpu_memory: float | None) -> None:
         report.passed("recipe-plan-training")
         return
     report.failed(
-        "recipe-plan-training",
+        "recipe-plan-training.too-large",
         "actor_rollout_ref.actor",
-        f"{need:.1f} GiB at the worst stage, a card has {gpu_memory:g} GiB",
-        "; then ".join(ADVICE),
+        need=need,
+        gpu_memory=gpu_memory,
+        advice="; then ".join(ADVICE),
     )
 
 
@@ -157,27 +159,30 @@ def _rollout(report: Report, setup: Setup, gpu_memory: float | None) -> None:
         report.passed("recipe-plan-rollout")
         return
     key = f"{_ROLLOUT}.tensor_model_parallel_size"
-    fix = f"{key}={smallest}" if smallest else "more or larger GPUs for a server"
-    report.failed(
-        "recipe-plan-rollout",
-        key,
-        f"TP {setup.rollout_tp}: weights {memory.terms['weights'] / GIB:.1f} GiB a card, of which "
-        f"the engine may take {utilization:g} x {gpu_memory:g} = {utilization * gpu_memory:.1f}",
-        fix,
-    )
+    found: dict[str, object] = {
+        "tp": setup.rollout_tp,
+        "weights": memory.terms["weights"] / GIB,
+        "utilization": utilization,
+        "gpu_memory": gpu_memory,
+        "budget": utilization * gpu_memory,
+    }
+    if smallest:
+        report.failed("recipe-plan-rollout.too-large", key, smallest=smallest, **found)
+    else:
+        report.failed("recipe-plan-rollout.no-legal-tp", key, **found)
 
 
 def _host(report: Report, setup: Setup, host_memory: float | None) -> None:
     memory = with_critic_on_host(setup, host_bytes(setup))
     report.data["host"] = _table(memory)
     if host_memory is None:
-        report.note("recipe-plan-host.gib-node-s", "host memory", total=memory.total / GIB)
+        report.note("recipe-plan-host.memory-unknown", "host memory", total=memory.total / GIB)
         report.passed("recipe-plan-host")
     elif memory.total / GIB <= host_memory:
         report.passed("recipe-plan-host")
     else:
         report.failed(
-            "recipe-plan-host.gib-offloaded-node",
+            "recipe-plan-host.too-small",
             "host memory",
             total=memory.total / GIB,
             host_memory=host_memory,
@@ -190,7 +195,7 @@ def _disk(report: Report, setup: Setup) -> None:
     kept = setup.get("trainer.max_actor_ckpt_to_keep")
     written = -(-steps // freq) if freq > 0 and steps else 0
     held = min(written, kept) if isinstance(kept, int) and written else written
-    # verl makes room before it saves; only the very last one is kept until the new one is whole
+    # verl deletes before it saves; only the very last one is kept until the new one is complete
     # (verl/utils/checkpoint/checkpoint_manager.py: ensure_checkpoint_capacity).
     peak = 2 if held == 1 and written > 1 else held
     report.data["checkpoint"] = {name: round(size / 1e12, 3) for name, size in memory.terms.items()}
@@ -217,8 +222,8 @@ def _time(report: Report, setup: Setup, tflops: float | None, throughput: float 
         seconds = flops / (setup.world * tflops * 1e12 * MFU)
         data["training_seconds"] = round(seconds, 1)
         data["training_seconds_are"] = (
-            f"compute of training alone at {MFU:.0%} of {tflops:g} TFLOPS with every answer at "
-            "the limit; generation comes on top"
+            f"training compute only, at {MFU:.0%} of {tflops:g} TFLOPS, every answer at the length "
+            "limit; generation comes on top"
         )
     if throughput:
         seconds = longest / throughput / setup.world
@@ -228,6 +233,6 @@ def _time(report: Report, setup: Setup, tflops: float | None, throughput: float 
             data["gpu_hours_run"] = round(seconds * setup.world / 3600 * setup.steps, 1)
             data["hours_run"] = round(seconds * setup.steps / 3600, 1)
     else:
-        report.note("recipe-plan-time.gpu-hours-need", "throughput")
+        report.note("recipe-plan-time.no-throughput", "throughput")
     report.data["time"] = data
     report.passed("recipe-plan-time")

@@ -25,7 +25,7 @@ _AGGREGATIONS = (
 def _core(tree: VerlTree | None) -> str:
     source = tree.source("trainer/ppo/core_algos.py") if tree else None
     if source is None:
-        raise Undecided("verl's core_algos.py is not in this tree")
+        raise Undecided("core_algos.py is not in this verl tree")
     return source
 
 
@@ -45,7 +45,7 @@ def losses(tree: VerlTree | None) -> list[str]:
 def _trainer_text(setup: Setup) -> str:
     """The sources of the trainer that runs: the V1 trainer's, or the legacy one's."""
     if setup.tree is None:
-        raise Undecided("no verl tree is known")
+        raise Undecided("the verl tree is unknown")
     if setup.get("trainer.use_v1", True):
         folder = setup.tree.package / "trainer" / "ppo" / "v1"
         return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py")))
@@ -59,10 +59,9 @@ def _estimator(setup: Setup, out: Judgement) -> None:
     if name not in known:
         out.error(
             key,
-            "recipe-algorithm-estimator.verl-registers-estimator",
+            "recipe-algorithm-estimator.unknown",
             name=name,
-            setting=key,
-            nearest_word=nearest_word(name, known) or "grpo",
+            nearest=nearest_word(name, known) or "grpo",
         )
 
 
@@ -73,20 +72,18 @@ def _loss(setup: Setup, out: Judgement) -> None:
     if name not in known:
         out.error(
             _LOSS,
-            "recipe-algorithm-loss.verl-registers-policy",
+            "recipe-algorithm-loss.unknown",
             name=name,
-            loss=_LOSS,
-            nearest_word=nearest_word(name, known) or "vanilla",
+            nearest=nearest_word(name, known) or "vanilla",
         )
     if mode not in _AGGREGATIONS:
         key = f"{_ACTOR}.loss_agg_mode"
         out.error(
             key,
-            "recipe-algorithm-loss.none",
+            "recipe-algorithm-loss.unknown-aggregation",
             mode=mode,
-            aggregations=", ".join(_AGGREGATIONS),
-            setting=key,
-            nearest_word=nearest_word(mode, _AGGREGATIONS) or _AGGREGATIONS[0],
+            known=", ".join(_AGGREGATIONS),
+            nearest=nearest_word(mode, _AGGREGATIONS) or _AGGREGATIONS[0],
         )
 
 
@@ -95,32 +92,28 @@ def _remax(setup: Setup, out: Judgement) -> None:
         raise NotApplicable("only remax needs a greedy baseline")
     made = "reward_baselines" in _trainer_text(setup)
     trainer = "V1 trainer" if setup.get("trainer.use_v1", True) else "legacy trainer"
-    out.show(f"remax needs reward_baselines; the {trainer} makes them: {made}")
+    out.show(f"remax needs reward_baselines; the {trainer} computes them: {made}")
     if not made:
-        out.error(
-            "algorithm.adv_estimator",
-            "recipe-algorithm-remax.remax-subtracts-reward",
-            trainer=trainer,
-        )
+        out.error("algorithm.adv_estimator", "recipe-algorithm-remax.no-baseline", trainer=trainer)
 
 
 def _filter_groups(setup: Setup, out: Judgement) -> None:
     enabled = bool(setup.get("algorithm.filter_groups.enable", False))
     consumed = "filter_groups" in _trainer_text(setup)
-    out.show(f"filter_groups.enable {enabled}; read by this verl's trainer: {consumed}")
+    out.show(f"filter_groups.enable {enabled}; read by the trainer of this verl: {consumed}")
     key = "algorithm.filter_groups.enable"
     if enabled and not consumed:
-        out.error(key, "recipe-algorithm-filter-groups.accepted-but-ignored", setting=key)
+        out.error(key, "recipe-algorithm-filter-groups.ignored")
     if setup.known.algorithm == "dapo" and not enabled:
-        out.note(key, "recipe-algorithm-filter-groups.dapo-without-dynamic")
+        out.note(key, "recipe-algorithm-filter-groups.off-for-dapo")
     if enabled and consumed and setup.known.locked_verl:
         raise Undecided(
-            f"the verl that stands in reads filter_groups; whether the locked one, "
-            f"{setup.known.locked_verl}, does is not known without it (make setup, or --verl DIR)"
+            f"the locked verl {setup.known.locked_verl} is not here, and only another verl was "
+            "checked, which reads filter_groups (make setup, or --verl DIR)"
         )
     sampler = setup.get("trainer.v1.sampler.custom_sampler.path")
     if enabled and consumed and sampler:
-        out.warn(key, "recipe-algorithm-filter-groups.custom-sampler-decides", sampler=sampler)
+        out.warn(key, "recipe-algorithm-filter-groups.custom-sampler", sampler=sampler)
 
 
 def _icepop(setup: Setup, out: Judgement) -> None:
@@ -131,38 +124,26 @@ def _icepop(setup: Setup, out: Judgement) -> None:
     spec = setup.get(key, 2.0)
     if level not in ("token", "sequence"):
         name = f"{_CORRECTION}.rollout_is"
-        out.error(
-            name, "recipe-algorithm-rollout-correction.neither-token-nor", level=level, name=name
-        )
+        out.error(name, "recipe-algorithm-rollout-correction.unknown-level", level=level)
     bounds = _bounds(spec)
     if bounds is None:
-        out.error(
-            key, "recipe-algorithm-rollout-correction.neither-number-nor", spec=spec, setting=key
-        )
+        out.error(key, "recipe-algorithm-rollout-correction.not-a-band", band=spec)
         return
     low, high = bounds
     kind = "IcePop: outside the band a token has no gradient" if low is not None else "truncation"
     out.show(f"rollout_is {level}, band {low if low is not None else 0}..{high} ({kind})")
     if high <= 0 or (low is not None and (low <= 0 or low > high)):
-        out.error(key, "recipe-algorithm-rollout-correction.low-high-must", spec=spec, setting=key)
+        out.error(key, "recipe-algorithm-rollout-correction.band-order", band=spec)
     elif high < 1 or (low is not None and low > 1):
-        hint = "; an unquoted 0.5_4 is the number 0.54" if isinstance(spec, float) else ""
-        out.error(
-            key,
-            "recipe-algorithm-rollout-correction.shuts-out-ratio",
-            spec=spec,
-            hint=hint,
-            setting=key,
-        )
+        if isinstance(spec, float):
+            out.error(key, "recipe-algorithm-rollout-correction.unquoted-band", band=spec)
+        else:
+            out.error(key, "recipe-algorithm-rollout-correction.excludes-one", band=spec)
     if not setup.get("actor_rollout_ref.rollout.calculate_log_probs", False):
         wanted = "actor_rollout_ref.rollout.calculate_log_probs"
-        out.error(
-            wanted, "recipe-algorithm-rollout-correction.false-importance-sampling", wanted=wanted
-        )
+        out.error(wanted, "recipe-algorithm-rollout-correction.no-log-probs")
     if setup.get(f"{_CORRECTION}.bypass_mode", False):
-        out.note(
-            f"{_CORRECTION}.bypass_mode", "recipe-algorithm-rollout-correction.true-weights-come"
-        )
+        out.note(f"{_CORRECTION}.bypass_mode", "recipe-algorithm-rollout-correction.bypass-mode")
 
 
 def _bounds(spec: object) -> tuple[float | None, float] | None:
@@ -184,9 +165,11 @@ def _idle_reference(setup: Setup, out: Judgement) -> None:
     in_reward = bool(setup.get("algorithm.use_kl_in_reward"))
     out.show(f"use_kl_loss {use}, kl_loss_coef {coefficient:g}, use_kl_in_reward {in_reward}")
     if use and coefficient == 0 and not in_reward:
-        out.warn(key, "recipe-algorithm-idle-reference.reference-model-loaded", setting=key)
+        out.warn(key, "recipe-algorithm-idle-reference.zero-loss-coefficient")
     if in_reward and float(setup.get("algorithm.kl_ctrl.kl_coef", 0)) == 0:
-        out.warn("algorithm.use_kl_in_reward", "recipe-algorithm-idle-reference.true-kl-ctrl")
+        out.warn(
+            "algorithm.use_kl_in_reward", "recipe-algorithm-idle-reference.zero-reward-coefficient"
+        )
 
 
 def _clip(setup: Setup, out: Judgement) -> None:
@@ -200,31 +183,30 @@ def _clip(setup: Setup, out: Judgement) -> None:
     if not 0 < low <= high:
         out.warn(
             f"{_ACTOR}.clip_ratio_high",
-            "recipe-algorithm-clip.clip-low-high",
+            "recipe-algorithm-clip.low-above-high",
             low=low,
             high=high,
-            low2=max(low, high),
+            suggested=max(low, high),
         )
     if dual <= 1:
         key = f"{_ACTOR}.clip_ratio_c"
-        out.error(key, "recipe-algorithm-clip.lower-bound-dual", dual=dual, setting=key)
+        out.error(key, "recipe-algorithm-clip.dual-too-low", dual=dual)
 
 
 def _mode(setup: Setup, out: Judgement) -> None:
     mode = setup.get("trainer.v1.trainer_mode", "sync")
     if not setup.get("trainer.use_v1", True):
-        raise NotApplicable("the legacy trainer has no modes: everything is colocated")
+        raise NotApplicable("the legacy trainer has no modes: it always colocates")
     known = ("sync", "colocate_async", "separate_async")
     out.show(f"trainer_mode {mode} is one of {', '.join(known)}")
     key = "trainer.v1.trainer_mode"
     if mode not in known:
         out.error(
             key,
-            "recipe-trainer-mode.none",
+            "recipe-trainer-mode.unknown",
             mode=mode,
-            knowns=", ".join(known),
-            setting=key,
-            nearest_word=nearest_word(str(mode), known) or "sync",
+            known=", ".join(known),
+            nearest=nearest_word(str(mode), known) or "sync",
         )
     if mode != "separate_async":
         return
@@ -234,7 +216,7 @@ def _mode(setup: Setup, out: Judgement) -> None:
     if setup.train_batch != need:
         out.error(
             "data.train_batch_size",
-            "recipe-trainer-mode.x",
+            "recipe-trainer-mode.batch",
             train_batch=setup.train_batch,
             sync=sync,
             mini_batch=setup.mini_batch,
@@ -242,10 +224,10 @@ def _mode(setup: Setup, out: Judgement) -> None:
         )
     nodes = "actor_rollout_ref.rollout.nnodes"
     if setup.integer(nodes) <= 0:
-        out.error(nodes, "recipe-trainer-mode.separate-rollout-needs", nodes=nodes)
+        out.error(nodes, "recipe-trainer-mode.no-rollout-nodes")
     backend = "actor_rollout_ref.rollout.checkpoint_engine.backend"
     if setup.get(backend, "naive") == "naive":
-        out.error(backend, "recipe-trainer-mode.naive-copies-within", backend=backend)
+        out.error(backend, "recipe-trainer-mode.naive-backend")
 
 
 _V1 = "trainer/ppo/v1/trainer_base.py"

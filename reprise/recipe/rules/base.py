@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reprise.core.findings import Severity
@@ -11,11 +11,20 @@ from reprise.core.rules import is_text_name, render
 from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.setup import Setup
 
-__all__ = ["Judgement", "NotApplicable", "Problem", "Rule", "Source", "Undecided", "divisors"]
+__all__ = [
+    "Judgement",
+    "NotApplicable",
+    "Problem",
+    "Rule",
+    "Source",
+    "Undecided",
+    "choice",
+    "divisors",
+]
 
 
 class NotApplicable(Exception):
-    """The rule does not concern this recipe; the text says why."""
+    """The rule does not apply to this recipe; the text says why."""
 
 
 class Undecided(Exception):
@@ -24,9 +33,9 @@ class Undecided(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a rule comes from: verl's file and the text of the line, or another project's words.
+    """Where a rule comes from: a file of verl and the text of the line, or another project.
 
-    The line number is looked up in the tree that is used, so that it is never stale.
+    The line number is looked up in the tree in use, so it is never stale.
     """
 
     file: str
@@ -61,7 +70,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Judgement:
-    """What one rule says of one recipe. `formula` shows the numbers that were compared."""
+    """The result of one rule on one recipe. `formula` shows the compared numbers."""
 
     formula: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -71,7 +80,7 @@ class Judgement:
         self.formula.append(text)
 
     def error(self, key: str, text: str, fix: str | None = None, /, **values: object) -> None:
-        """verl, or an engine below it, would refuse this or silently do another thing.
+        """verl, or an engine below it, would refuse this or silently do something else.
 
         `text` names a text of the registry, filled with `values`; else it is the message itself.
         """
@@ -109,5 +118,12 @@ class Rule:
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors of a positive number, rising."""
+    """All divisors of a positive number, in ascending order."""
     return [value for value in range(1, number + 1) if number % value == 0]
+
+
+def choice(values: Iterable[int], current: int) -> str:
+    """The value nearest to `current`, the others after it: `4 (or 1, 2, 8)`; '' without values."""
+    ordered = sorted(values, key=lambda value: abs(value - current))
+    others = ", ".join(map(str, sorted(ordered[1:])))
+    return "".join(map(str, ordered[:1])) + (f" (or {others})" if others else "")

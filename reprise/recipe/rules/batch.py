@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided, choice
 from reprise.recipe.setup import Setup
 
 __all__ = ["RULES"]
 
 _ACTOR = "actor_rollout_ref.actor"
 _ROLLOUT = "actor_rollout_ref.rollout"
-# Estimators whose baseline is the other responses of the same prompt.
+# Estimators with a baseline from the other responses of the same prompt.
 _GROUPED = frozenset(
     {"grpo", "grpo_vectorized", "grpo_passk", "gdpo", "rloo", "rloo_vectorized", "opo", "gpg"}
     | {"reinforce_plus_plus_baseline"}
@@ -18,7 +18,7 @@ _GROUPED = frozenset(
 
 def _needs_dp(setup: Setup) -> int:
     if setup.dp is None:
-        raise Undecided("the data parallel size is not a whole number: see recipe-parallel-world")
+        raise Undecided("the data parallel size is not an integer: see recipe-parallel-world")
     return setup.dp
 
 
@@ -42,15 +42,15 @@ def _divisible(setup: Setup, out: Judgement) -> None:
     shown = f"{setup.train_batch} prompts x n {setup.n} = {samples}; {samples} % ({words} = {unit})"
     out.show(f"{shown} = {samples % unit}")
     if samples % unit:
-        sizes = " or ".join(map(str, _nearest_batches(unit, setup.n, setup.train_batch)))
+        sizes = _nearest_batches(unit, setup.n, setup.train_batch)
         out.error(
             "data.train_batch_size",
-            "recipe-batch-divisible.samples-do-split",
+            "recipe-batch-divisible.not-divisible",
             samples=samples,
-            words=words,
+            parts=words,
             unit=unit,
-            samples2=samples % unit,
-            sizes=sizes,
+            rest=samples % unit,
+            sizes=choice(sizes, setup.train_batch),
         )
 
 
@@ -58,30 +58,26 @@ def _mini_le_train(setup: Setup, out: Judgement) -> None:
     mini, train = setup.mini_batch, setup.train_batch
     out.show(f"mini batch {mini} <= train batch {train}")
     if mini > train:
-        effect = (
-            f"the step would be padded to {mini * setup.n} samples, of which only "
-            f"{train * setup.n} are real"
-            if setup.dynamic
-            else "verl refuses it"
-        )
         key = f"{_ACTOR}.ppo_mini_batch_size"
-        out.error(
-            key,
-            "recipe-batch-mini-in-train.mini-batch-train",
-            mini=mini,
-            train=train,
-            effect=effect,
-            setting=key,
-        )
+        if setup.dynamic:
+            out.error(
+                key,
+                "recipe-batch-mini-in-train.padded",
+                mini=mini,
+                train=train,
+                padded=mini * setup.n,
+                real=train * setup.n,
+            )
+        else:
+            out.error(key, "recipe-batch-mini-in-train.too-large", mini=mini, train=train)
     elif mini and train % mini:
         key = f"{_ACTOR}.ppo_mini_batch_size"
         out.warn(
             key,
-            "recipe-batch-mini-in-train.train-batch-multiple",
+            "recipe-batch-mini-in-train.not-a-multiple",
             train=train,
             mini=mini,
-            value=-(-train // mini) * mini * setup.n,
-            setting=key,
+            padded=-(-train // mini) * mini * setup.n,
             size=max(size for size in range(1, mini + 1) if train % size == 0),
         )
 
@@ -92,14 +88,9 @@ def _mini_splits(setup: Setup, out: Judgement) -> None:
     out.show(f"mini {setup.mini_batch} x n {setup.n} = {samples}; {samples} % DP {dp}")
     key = f"{_ACTOR}.ppo_mini_batch_size"
     if samples % dp:
-        sizes = " or ".join(map(str, _nearest_batches(dp, setup.n, setup.mini_batch)))
+        sizes = choice(_nearest_batches(dp, setup.n, setup.mini_batch), setup.mini_batch)
         out.error(
-            key,
-            "recipe-batch-mini-splits.samples-mini-batch",
-            samples=samples,
-            dp=dp,
-            setting=key,
-            sizes=sizes,
+            key, "recipe-batch-mini-splits.not-divisible", samples=samples, dp=dp, sizes=sizes
         )
         return
     if setup.dynamic:
@@ -113,17 +104,16 @@ def _mini_splits(setup: Setup, out: Judgement) -> None:
         micro_key = f"{_ACTOR}.ppo_micro_batch_size_per_gpu"
         out.error(
             micro_key,
-            "recipe-batch-mini-splits.rank-s-samples",
+            "recipe-batch-mini-splits.micro-not-divisible",
             samples=samples // dp,
             micro=micro,
-            micro_key=micro_key,
             legal=legal[-1],
         )
 
 
 def _micro_set(setup: Setup, out: Judgement) -> None:
     if setup.dynamic:
-        raise NotApplicable("use_dynamic_bsz packs by tokens, micro batch sizes are not used")
+        raise NotApplicable("use_dynamic_bsz packs by tokens: micro batch sizes have no effect")
     wanted = [(_ACTOR, "ppo_micro_batch_size"), (_ROLLOUT, "log_prob_micro_batch_size")]
     if setup.reference:
         wanted.append(("actor_rollout_ref.ref", "log_prob_micro_batch_size"))
@@ -132,15 +122,10 @@ def _micro_set(setup: Setup, out: Judgement) -> None:
         out.show(f"{node}: {name}={old} {name}_per_gpu={new}, exactly one set")
         if old is None and new is None:
             out.error(
-                f"{node}.{name}_per_gpu",
-                "recipe-batch-micro-set.set-use-dynamic",
-                node=node,
-                name=name,
+                f"{node}.{name}_per_gpu", "recipe-batch-micro-set.missing", node=node, name=name
             )
         elif old is not None and new is not None:
-            out.error(
-                f"{node}.{name}", "recipe-batch-micro-set.set-beside-per", node=node, name=name
-            )
+            out.error(f"{node}.{name}", "recipe-batch-micro-set.both-set", node=node, name=name)
 
 
 def _dynamic_agrees(setup: Setup, out: Judgement) -> None:
@@ -148,29 +133,17 @@ def _dynamic_agrees(setup: Setup, out: Judgement) -> None:
     out.show(f"actor.use_dynamic_bsz {setup.dynamic} == rollout.log_prob_use_dynamic_bsz {rollout}")
     if setup.dynamic != rollout:
         key = f"{_ROLLOUT}.log_prob_use_dynamic_bsz"
-        out.error(
-            key,
-            "recipe-batch-dynamic-agrees.but-actor-use",
-            rollout=rollout,
-            dynamic=setup.dynamic,
-            setting=key,
-        )
+        out.error(key, "recipe-batch-dynamic-agrees.differs", rollout=rollout, actor=setup.dynamic)
 
 
 def _group(setup: Setup, out: Judgement) -> None:
     estimator = str(setup.get("algorithm.adv_estimator", ""))
     if estimator not in _GROUPED:
-        raise NotApplicable(f"{estimator} takes no baseline from a group")
+        raise NotApplicable(f"{estimator} does not use a group baseline")
     out.show(f"n {setup.n} >= 2 for {estimator}")
     key = f"{_ROLLOUT}.n"
     if setup.n < 2:
-        out.error(
-            key,
-            "recipe-batch-group-size.compares-responses-one",
-            estimator=estimator,
-            n=setup.n,
-            setting=key,
-        )
+        out.error(key, "recipe-batch-group-size.too-small", estimator=estimator, n=setup.n)
 
 
 RULES = (

@@ -1,11 +1,11 @@
-"""The critic of PPO: its parallel sizes, its token budget, its place on the card."""
+"""The critic of PPO: parallel sizes, token budget, GPU memory."""
 
 from __future__ import annotations
 
-from reprise.recipe.plan.critic import with_critic_on_card
+from reprise.recipe.plan.critic import with_critic_on_gpu
 from reprise.recipe.plan.memory import GIB, training_memory
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source
-from reprise.recipe.rules.memory import card_memory
+from reprise.recipe.rules.memory import gpu_memory_of
 from reprise.recipe.rules.parallel import SIZES
 from reprise.recipe.setup import Setup
 
@@ -19,13 +19,13 @@ _BUDGET_DEFAULT = 32768
 
 def _only_critic(setup: Setup) -> None:
     if not setup.critic:
-        raise NotApplicable("no critic is trained")
+        raise NotApplicable("the recipe does not train a critic")
 
 
 def _sizes(setup: Setup, out: Judgement) -> None:
     _only_critic(setup)
     if not setup.megatron:
-        raise NotApplicable("FSDP shards each model by itself")
+        raise NotApplicable("FSDP shards each model separately")
     for name in SIZES:
         key = f"critic.megatron.{name}_parallel_size"
         actor = setup.get(f"{_ACTOR}.megatron.{name}_parallel_size")
@@ -35,9 +35,7 @@ def _sizes(setup: Setup, out: Judgement) -> None:
             critic = critic or setup.get("critic.megatron.tensor_model_parallel_size", 1)
         out.show(f"critic {name} {critic} == actor {actor}")
         if actor != critic:
-            out.error(
-                key, "recipe-critic-sizes.but-actor-both", critic=critic, actor=actor, setting=key
-            )
+            out.error(key, "recipe-critic-sizes.differs", critic=critic, actor=actor, setting=key)
 
 
 def _tokens(setup: Setup, out: Judgement) -> None:
@@ -48,41 +46,41 @@ def _tokens(setup: Setup, out: Judgement) -> None:
         need = -(-setup.length // setup.cp)
         out.error(
             _BUDGET,
-            "recipe-critic-tokens.x-cp-tokens",
+            "recipe-critic-tokens.too-few",
             budget=budget,
             cp=setup.cp,
             length=setup.length,
-            value="" if setup.has(_BUDGET) else "+",
+            plus="" if setup.has(_BUDGET) else "+",
             need=need,
         )
     stated = setup.get("critic.ppo_max_token_len_per_gpu")
     if setup.get("trainer.use_v1", True) and stated not in (None, budget, _BUDGET_DEFAULT):
         out.warn(
             "critic.ppo_max_token_len_per_gpu",
-            "recipe-critic-tokens.accepted-but-ignored",
+            "recipe-critic-tokens.ignored",
             stated=stated,
             budget=budget,
-            value="" if setup.has(_BUDGET) else "+",
+            plus="" if setup.has(_BUDGET) else "+",
         )
 
 
 def _memory(setup: Setup, out: Judgement) -> None:
     _only_critic(setup)
-    card = card_memory(setup)
-    memory = with_critic_on_card(setup, training_memory(setup))
+    gpu = gpu_memory_of(setup)
+    memory = with_critic_on_gpu(setup, training_memory(setup))
     held = memory.terms["critic (not offloaded)"] / GIB
     out.show(
-        f"actor's update {memory.total / GIB - held:.1f} + critic on the card {held:.1f} GiB <= "
-        f"{card:g} GiB"
+        f"actor's update {memory.total / GIB - held:.1f} + critic on the GPU {held:.1f} GiB <= "
+        f"{gpu:g} GiB"
     )
-    if held and memory.total / GIB > card:
+    if held and memory.total / GIB > gpu:
         node = "megatron" if setup.megatron else "fsdp"
         out.warn(
             f"critic.{node}.param_offload",
-            "recipe-critic-memory.critic-s-gib",
+            "recipe-critic-memory.too-large",
             held=held,
             total=memory.total / GIB,
-            card=card,
+            gpu=gpu,
             node=node,
         )
 

@@ -1,4 +1,4 @@
-"""The training engine's bridge and overrides, the rollout engine's own settings, Hy3's needs."""
+"""Bridge and overrides of the training engine, settings of the rollout engine, Hy3's needs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HY3_SETTINGS: Mapping[str, object] = {
     f"{_OVERRIDE}.moe_router_load_balancing_type": "none",
     f"{_OVERRIDE}.moe_grouped_gemm": True,
 }
-# Megatron's command-line switches, and the provider attribute that each one is about.
+# Command-line switches of Megatron, and the provider attribute that each one sets.
 _SWITCHES = {
     "no_masked_softmax_fusion": "masked_softmax_fusion=False",
     "no_gradient_accumulation_fusion": "gradient_accumulation_fusion=False",
@@ -50,64 +50,85 @@ def _bridge(setup: Setup, out: Judgement) -> None:
         use = bool(setup.get(f"{node}.use_mbridge", True))
         out.show(f"{role}: use_mbridge {use} == True")
         if not use:
-            out.error(f"{node}.use_mbridge", "recipe-engine-bridge.false-verl-s", node=node)
+            out.error(f"{node}.use_mbridge", "recipe-engine-bridge.off", node=node)
         dist = bool(setup.get(f"{node}.use_dist_checkpointing", False))
         if dist and not setup.get(f"{node}.dist_checkpointing_path"):
-            out.error(
-                f"{node}.dist_checkpointing_path", "recipe-engine-bridge.set-but-use", node=node
-            )
+            out.error(f"{node}.dist_checkpointing_path", "recipe-engine-bridge.no-path", node=node)
         elif dist:
-            out.note(f"{node}.use_dist_checkpointing", "recipe-engine-bridge.weights-read-from")
+            out.note(f"{node}.use_dist_checkpointing", "recipe-engine-bridge.mcore-weights")
     if setup.get(f"{_MEGATRON}.vanilla_mbridge", False):
-        out.note(f"{_MEGATRON}.vanilla_mbridge", "recipe-engine-bridge.true-older-mbridge")
+        out.note(f"{_MEGATRON}.vanilla_mbridge", "recipe-engine-bridge.older-bridge")
 
 
 def _provider(setup: Setup, out: Judgement) -> None:
     if not setup.megatron:
         raise NotApplicable("the actor does not train with Megatron")
     if setup.get(f"{_MEGATRON}.vanilla_mbridge", False):
-        raise NotApplicable("vanilla_mbridge hands any key on")
+        raise NotApplicable("vanilla_mbridge passes any key on")
     known = _names(setup, "provider")
     out.show(f"{len(setup.override)} override keys are attributes of the provider of {known.of}")
     for name in setup.override:
         if name in known.names:
             continue
         key = f"{_OVERRIDE}.{name}"
-        if name in _SWITCHES:
-            instead = _SWITCHES[name]
-            fix = f"+{_OVERRIDE}.{instead}" if instead else f"leave out {key}: the bridge sets it"
-            reason = "a switch of Megatron's command line, no attribute of the provider"
+        attribute = _SWITCHES.get(name)
+        close = nearest_word(name, sorted(known.names))
+        if attribute:
+            out.error(key, "recipe-engine-overrides.switch", attribute=attribute)
+        elif attribute is not None:
+            out.error(key, "recipe-engine-overrides.switch-set-by-bridge", setting=key)
+        elif close:
+            out.error(
+                key,
+                "recipe-engine-overrides.misspelt",
+                provider=known.of,
+                near=close,
+                value=setup.override[name],
+            )
         else:
-            close = nearest_word(name, sorted(known.names))
-            fix = f"+{_OVERRIDE}.{close}={setup.override[name]}" if close else f"leave out {key}"
-            reason = f"not an attribute of the provider of {known.of}"
-        out.error(key, f"{reason}: AttributeError when the model is built", fix)
+            out.error(key, "recipe-engine-overrides.unknown", provider=known.of, setting=key)
 
 
 def _names(setup: Setup, engine: str) -> Names:
     names = setup.known.names.get(engine)
     if not isinstance(names, Names):
-        raise Undecided(f"the settings that {engine} knows are not given")
+        raise Undecided(f"the settings of {engine} are not given")
     return names
 
 
 def _engine_kwargs(setup: Setup, out: Judgement) -> None:
     given = setup.get(f"{_ROLLOUT}.engine_kwargs.{setup.engine}")
     if not isinstance(given, Mapping) or not given:
-        out.show(f"no engine_kwargs for {setup.engine}")
+        out.show(f"engine_kwargs for {setup.engine} is empty")
         return
     known = _names(setup, setup.engine)
     out.show(f"{', '.join(map(str, given))} are settings of {known.of}")
     for name in given:
         if name in known.names:
             continue
-        key = f"{_ROLLOUT}.engine_kwargs.{setup.engine}.{name}"
+        node = f"{_ROLLOUT}.engine_kwargs.{setup.engine}"
+        key = f"{node}.{name}"
         close = nearest_word(str(name), sorted(known.names))
-        out.error(
-            key,
-            f"{known.of} has no setting {name!r} ({known.source})",
-            f"{key.removesuffix(str(name))}{close}=…" if close else f"leave out {key}",
-        )
+        if close:
+            out.error(
+                key,
+                "recipe-engine-kwargs.misspelt",
+                engine=known.of,
+                name=name,
+                source=known.source,
+                node=node,
+                near=close,
+                value=given[name],
+            )
+        else:
+            out.error(
+                key,
+                "recipe-engine-kwargs.unknown",
+                engine=known.of,
+                name=name,
+                source=known.source,
+                setting=key,
+            )
 
 
 def _hy3(setup: Setup, out: Judgement) -> None:
@@ -115,7 +136,7 @@ def _hy3(setup: Setup, out: Judgement) -> None:
     if not (setup.known.hy3 or family == "hy_v3"):
         raise NotApplicable("the model is not Hy3")
     if not setup.megatron:
-        raise NotApplicable("the settings are those of the Megatron engine")
+        raise NotApplicable("the actor does not train with Megatron, whose settings these are")
     met = 0
     for key, wanted in HY3_SETTINGS.items():
         have = setup.get(key)
@@ -126,12 +147,7 @@ def _hy3(setup: Setup, out: Judgement) -> None:
         value = "/path/to/Hy3" if wanted is None else wanted
         shown = "not set" if have is None else repr(have)
         out.error(
-            key,
-            "recipe-hy3-required.one-nine-settings",
-            shown=shown,
-            plus=plus,
-            setting=key,
-            value=value,
+            key, "recipe-hy3-required.missing", found=shown, plus=plus, setting=key, value=value
         )
     out.show(f"{met} of the nine settings that Hy3 needs")
 
@@ -145,15 +161,15 @@ def _device(setup: Setup, out: Judgement) -> None:
     if not wanted:
         return
     if setup.known.runtime_env is None and "VERL_PLATFORM" not in environment:
-        raise Undecided("the job's environment is not given (--runtime-env FILE)")
+        raise Undecided("the environment of the job is not given (--runtime-env FILE)")
     for name, value in wanted.items():
         if environment.get(name) != value:
             out.error(
                 "trainer.device",
-                "recipe-engine-platform.but",
+                "recipe-engine-platform.wrong",
                 device=device,
                 name=name,
-                get=environment.get(name),
+                found=environment.get(name) or "not set",
                 value=value,
             )
 

@@ -13,27 +13,25 @@ _BUDGET_SOURCE = Source("utils/seqlen_balancing.py", "assert max_token_len >= ma
 
 def _budget(setup: Setup, out: Judgement, key: str, dynamic: bool) -> None:
     if not dynamic:
-        raise NotApplicable("dynamic batch size is off: micro batches are counted in samples")
+        raise NotApplicable("use_dynamic_bsz is off: micro batches are counted in samples")
     budget, need, cp = setup.integer(key), setup.length, setup.cp
     have = budget * cp
     shown = f"{budget} x CP {cp} = {have:,} >= prompt {setup.prompt} + response {setup.response}"
     out.show(f"{shown} = {need:,}; slack {have / need:.2f}x" if need else shown)
     if have < need:
-        out.error(
-            key,
-            f"budget {budget} x CP {cp} = {have:,} < {need:,} tokens of the longest sequence",
-            f"{key}={-(-need // cp)} or more{_larger_cp(setup, budget, need)}",
-        )
+        found: dict[str, object] = {"budget": budget, "cp": cp, "have": have, "need": need}
+        found |= {"setting": key, "tokens": -(-need // cp)}
+        larger = _larger_cp(setup, budget, need)
+        if larger:
+            out.error(key, "recipe-tokens-actor.too-few-or-cp", larger=larger, **found)
+        else:
+            out.error(key, "recipe-tokens-actor.too-few", **found)
     elif have == need:
-        out.warn(
-            key,
-            f"no slack: {have:,} tokens hold exactly one longest sequence",
-            f"{key}={2 * budget}",
-        )
+        out.warn(key, "recipe-tokens-actor.no-slack", have=have, setting=key, tokens=2 * budget)
 
 
 def _larger_cp(setup: Setup, budget: int, need: int) -> str:
-    """A context parallel size that would do, in words; empty when there is none."""
+    """A context parallel size that is enough, as an override; empty when there is none."""
     if not budget:
         return ""
     least = -(-need // budget)
@@ -44,7 +42,7 @@ def _larger_cp(setup: Setup, budget: int, need: int) -> str:
         key = "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size"
     else:
         key = "actor_rollout_ref.actor.megatron.context_parallel_size"
-    return f", or {key}={legal[0]} (at least {least})" if legal else ""
+    return f"{key}={legal[0]}" if legal else ""
 
 
 def _actor_budget(setup: Setup, out: Judgement) -> None:
@@ -53,7 +51,7 @@ def _actor_budget(setup: Setup, out: Judgement) -> None:
 
 def _ref_budget(setup: Setup, out: Judgement) -> None:
     if not setup.reference:
-        raise NotApplicable("no reference model is loaded")
+        raise NotApplicable("the recipe does not load a reference model")
     dynamic = bool(setup.get("actor_rollout_ref.ref.log_prob_use_dynamic_bsz", setup.dynamic))
     _budget(setup, out, "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu", dynamic)
 
@@ -70,7 +68,7 @@ def _lengths_agree(setup: Setup, out: Judgement) -> None:
         if rollout != data:
             out.warn(
                 f"{_ROLLOUT}.{name}",
-                "recipe-length-agree.but-data-max",
+                "recipe-length-agree.differs",
                 rollout=rollout,
                 name=name,
                 data=data,
@@ -81,17 +79,16 @@ def _model_len(setup: Setup, out: Judgement) -> None:
     stated = setup.get(f"{_ROLLOUT}.max_model_len")
     if stated is None:
         limit = setup.model.max_positions if setup.model else None
-        words = f"{limit:,}" if limit else "not known"
-        out.show(f"max_model_len is not set: derived from the model's positions ({words})")
+        shown = f"{limit:,}" if limit else "unknown"
+        out.show(f"max_model_len is not set: taken from the model's positions ({shown})")
         if limit and limit < setup.length:
             key = "data.max_response_length"
             out.error(
                 key,
-                "recipe-length-max-model-len.tokens-but-model",
+                "recipe-length-max-model-len.model-too-short",
                 length=setup.length,
                 limit=limit,
-                setting=key,
-                limit2=limit - setup.prompt,
+                response=limit - setup.prompt,
             )
         return
     shown = f"prompt {setup.prompt} + response {setup.response} = {setup.length:,}"
@@ -100,17 +97,16 @@ def _model_len(setup: Setup, out: Judgement) -> None:
         key = f"{_ROLLOUT}.max_model_len"
         out.error(
             key,
-            "recipe-length-max-model-len.longest-answers-fail",
+            "recipe-length-max-model-len.too-short",
             stated=stated,
-            shown=shown,
-            setting=key,
+            needed=shown,
             length=setup.length,
         )
 
 
 def _positions(setup: Setup, out: Judgement) -> None:
     if setup.model is None or setup.model.max_positions is None:
-        raise Undecided("the model's max_position_embeddings is not known (--model-config)")
+        raise Undecided("the model's max_position_embeddings is unknown (--model-config)")
     limit = setup.model.max_positions
     length = setup.get(f"{_ROLLOUT}.max_model_len", setup.length)
     out.show(f"{length:,} <= max_position_embeddings {limit:,} of {setup.model.origin}")
@@ -118,30 +114,25 @@ def _positions(setup: Setup, out: Judgement) -> None:
         key = f"{_ROLLOUT}.max_model_len"
         out.error(
             key,
-            "recipe-length-model-limit.max-position-embeddings",
+            "recipe-length-model-limit.too-long",
             length=length,
             limit=limit,
             origin=setup.model.origin,
-            setting=key,
         )
 
 
 def _batched(setup: Setup, out: Judgement) -> None:
     if setup.engine != "vllm":
-        raise NotApplicable(f"{setup.engine or 'the engine'} does not read it as vLLM does")
+        raise NotApplicable(
+            f"{setup.engine or 'the engine'} does not use this setting as vLLM does"
+        )
     chunked = bool(setup.get(f"{_ROLLOUT}.enable_chunked_prefill", True))
     batched = setup.integer(f"{_ROLLOUT}.max_num_batched_tokens", 8192)
     length = int(setup.get(f"{_ROLLOUT}.max_model_len", setup.length))
     out.show(f"chunked prefill {chunked}; max_num_batched_tokens {batched:,}, length {length:,}")
     if not chunked and batched < length:
         key = f"{_ROLLOUT}.max_num_batched_tokens"
-        out.error(
-            key,
-            "recipe-length-batched-tokens.without-chunked-prefill",
-            batched=batched,
-            length=length,
-            setting=key,
-        )
+        out.error(key, "recipe-length-batched-tokens.too-few", batched=batched, length=length)
 
 
 RULES = (

@@ -1,4 +1,4 @@
-"""Does it fit the cards: the rollout's weights and cache, and the training's peak."""
+"""Does it fit the GPUs: weights and cache of the rollout, peak of training."""
 
 from __future__ import annotations
 
@@ -6,57 +6,60 @@ from reprise.recipe.plan.memory import GIB, rollout_memory, smallest_rollout_tp,
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 
-__all__ = ["RULES", "card_memory", "on_cpu"]
+__all__ = ["RULES", "gpu_memory_of", "on_cpu"]
 
 _TP = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 _UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
 
 
 def on_cpu(setup: Setup) -> bool:
-    """Is everything in the host's memory, for lack of a card."""
+    """Whether everything is in host memory, because there are no GPUs."""
     return bool(setup.get("trainer.device") == "cpu")
 
 
-def card_memory(setup: Setup) -> float:
-    """A card's memory in GiB; raises NotApplicable on a CPU, Undecided when it is not known."""
+def gpu_memory_of(setup: Setup) -> float:
+    """Memory of a GPU in GiB; raises NotApplicable on a CPU, Undecided when it is unknown."""
     if on_cpu(setup):
-        raise NotApplicable("there is no card: everything lives in the host's memory")
+        raise NotApplicable("no GPU: everything is in host memory")
     if setup.known.gpu_memory is None:
-        raise Undecided("the memory of a card is not known")
+        raise Undecided("the memory of a GPU is unknown")
     return setup.known.gpu_memory
 
 
 def _rollout(setup: Setup, out: Judgement) -> None:
-    card = card_memory(setup)
-    memory, tokens = rollout_memory(setup, card)
+    gpu = gpu_memory_of(setup)
+    memory, tokens = rollout_memory(setup, gpu)
     share = float(setup.get(_UTILIZATION, 0.5))
     weights = memory.terms["weights"] / GIB
     out.show(
-        f"weights {weights:.1f} GiB at TP {setup.rollout_tp} <= {share:g} x {card:g} = "
-        f"{share * card:.1f} GiB; the rest holds {tokens:,} tokens"
+        f"weights {weights:.1f} GiB at TP {setup.rollout_tp} <= {share:g} x {gpu:g} = "
+        f"{share * gpu:.1f} GiB; the rest holds {tokens:,} tokens"
     )
     if tokens >= setup.length:
         return
-    smallest = smallest_rollout_tp(setup, card)
-    fix = f"{_TP}={smallest}" if smallest else f"cards with more than {card:g} GiB"
-    out.error(
-        _TP,
-        f"weights of {weights:.1f} GiB at TP {setup.rollout_tp} leave room for {tokens:,} tokens "
-        f"in {share:g} x {card:g} GiB, less than one longest sequence ({setup.length:,})",
-        fix,
-    )
+    smallest = smallest_rollout_tp(setup, gpu)
+    found: dict[str, object] = {
+        "weights": weights,
+        "tp": setup.rollout_tp,
+        "tokens": tokens,
+        "share": share,
+        "gpu": gpu,
+        "length": setup.length,
+    }
+    if smallest:
+        out.error(_TP, "recipe-memory-rollout.too-small", smallest=smallest, **found)
+    else:
+        out.error(_TP, "recipe-memory-rollout.no-legal-tp", **found)
 
 
 def _training(setup: Setup, out: Judgement) -> None:
-    card = card_memory(setup)
+    gpu = gpu_memory_of(setup)
     memory = training_memory(setup)
     terms = " + ".join(f"{name} {size / GIB:.1f}" for name, size in memory.terms.items() if size)
-    out.show(f"{terms} = {memory.total / GIB:.1f} GiB <= {card:g} GiB")
-    if memory.total / GIB > card:
+    out.show(f"{terms} = {memory.total / GIB:.1f} GiB <= {gpu:g} GiB")
+    if memory.total / GIB > gpu:
         key = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
-        out.warn(
-            key, "recipe-memory-training.update-estimated-gib", total=memory.total / GIB, card=card
-        )
+        out.warn(key, "recipe-memory-training.too-large", total=memory.total / GIB, gpu=gpu)
 
 
 RULES = (

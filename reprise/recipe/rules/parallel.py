@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided, divisors
+from reprise.recipe.rules.base import (
+    Judgement,
+    NotApplicable,
+    Rule,
+    Source,
+    Undecided,
+    choice,
+    divisors,
+)
 from reprise.recipe.setup import Setup
 
 __all__ = ["RULES", "SIZES", "stage_layers"]
@@ -34,7 +42,7 @@ def _only_megatron(setup: Setup) -> None:
 
 def _experts(setup: Setup) -> int:
     if setup.model is None or setup.model.experts is None:
-        raise Undecided("the number of experts of the model is not known (--model-config)")
+        raise Undecided("the model's number of experts is unknown (--model-config)")
     return setup.model.experts
 
 
@@ -46,34 +54,36 @@ def _world(setup: Setup, out: Judgement) -> None:
     if setup.world % group:
         legal = [size for size in divisors(setup.world) if size % (setup.tp * setup.cp) == 0]
         pps = [size // (setup.tp * setup.cp) for size in legal]
-        fix = f"{_PP}={_join(pps)}" if pps else f"{_TP} x {_CP} a divisor of {setup.world}"
-        out.error(_PP, f"{setup.world} GPUs do not divide by {names} = {group}", fix)
-
-
-def _join(values: list[int]) -> str:
-    return ", ".join(map(str, values[:-1])) + (" or " if values[1:] else "") + str(values[-1])
+        found: dict[str, object] = {"world": setup.world, "parts": names, "group": group}
+        if pps:
+            sizes = choice(pps, setup.pp)
+            out.error(_PP, "recipe-parallel-world.not-divisible", sizes=sizes, **found)
+        else:
+            out.error(_PP, "recipe-parallel-world.no-legal-pp", **found)
 
 
 def _experts_world(setup: Setup, out: Judgement) -> None:
     _only_megatron(setup)
     group = setup.etp * setup.ep * setup.pp
     unset = setup.get(_ETP) is None and setup.tp > 1 and setup.ep > 1
-    etp = f"ETP {setup.etp}" + (" (not set: Megatron takes TP)" if unset else "")
+    etp = f"ETP {setup.etp}" + (" (not set: Megatron uses TP)" if unset else "")
     names = f"{etp} x EP {setup.ep} x PP {setup.pp}"
     dp = setup.world // group if group and setup.world % group == 0 else None
     out.show(f"{setup.world} GPUs = {names} = {group} x expert DP {dp or '?'}; DP {setup.dp}")
     if dp is not None:
         return
+    found: dict[str, object] = {"world": setup.world, "parts": names, "group": group}
     if unset and setup.world % (setup.ep * setup.pp) == 0:
-        fix = f"{_ETP}=1"
+        out.error(_EP, "recipe-parallel-experts-world.etp-not-set", **found)
+        return
+    fits = [ep for ep in divisors(setup.world) if setup.world % (setup.etp * ep * setup.pp) == 0]
+    if setup.model is not None and setup.model.experts:
+        fits = [ep for ep in fits if (setup.model.experts or 1) % ep == 0]
+    if fits:
+        sizes = choice(fits, setup.ep)
+        out.error(_EP, "recipe-parallel-experts-world.not-divisible", sizes=sizes, **found)
     else:
-        fits = [
-            ep for ep in divisors(setup.world) if setup.world % (setup.etp * ep * setup.pp) == 0
-        ]
-        if setup.model is not None and setup.model.experts:
-            fits = [ep for ep in fits if (setup.model.experts or 1) % ep == 0]
-        fix = f"{_EP}={_join(fits)}" if fits else f"a smaller {_PP}"
-    out.error(_EP, f"{setup.world} GPUs do not divide by {names} = {group}", fix)
+        out.error(_EP, "recipe-parallel-experts-world.no-legal-ep", **found)
 
 
 def _experts_divide(setup: Setup, out: Judgement) -> None:
@@ -88,11 +98,10 @@ def _experts_divide(setup: Setup, out: Judgement) -> None:
         legal = [size for size in divisors(experts) if setup.world % size == 0]
         out.error(
             _EP,
-            "recipe-parallel-experts-divide.experts-do-split",
+            "recipe-parallel-experts-divide.not-divisible",
             experts=experts,
             ep=setup.ep,
-            ep2=_EP,
-            join=_join(legal),
+            sizes=choice(legal, setup.ep),
         )
 
 
@@ -100,22 +109,22 @@ def _dense(setup: Setup, out: Judgement) -> None:
     _only_megatron(setup)
     if _experts(setup):
         raise NotApplicable(f"the model has {setup.model.experts if setup.model else 0} experts")
-    out.show(f"dense model: EP {setup.ep} == 1, and no moe_* override")
+    out.show(f"dense model: EP {setup.ep} == 1, and moe_* is not overridden")
     for role in ("actor", "ref"):
         ep = setup.size("expert_model", role)
         if ep > 1:
             key = f"actor_rollout_ref.{role}.megatron.expert_model_parallel_size"
-            out.error(key, "recipe-parallel-dense.but-model-experts", ep=ep, setting=key)
+            out.error(key, "recipe-parallel-dense.experts-set", ep=ep, setting=key)
     for name in setup.override:
         if str(name).startswith("moe_"):
-            out.warn(f"{_OVERRIDE}.{name}", "recipe-parallel-dense.setting-experts-dense")
+            out.warn(f"{_OVERRIDE}.{name}", "recipe-parallel-dense.moe-setting")
 
 
 def stage_layers(setup: Setup, layers: int) -> list[int] | None:
-    """Decoder layers of each pipeline stage as Megatron lays them out; None when it cannot.
+    """Decoder layers of each pipeline stage as Megatron assigns them; None when it cannot.
 
-    After get_num_layers_to_build of megatron/core/transformer/transformer_block.py. The stages
-    of an explicit pipeline_model_parallel_layout are not read: None as well.
+    After get_num_layers_to_build of megatron/core/transformer/transformer_block.py. An explicit
+    pipeline_model_parallel_layout is not read: None as well.
     """
     override, pp = setup.override, setup.pp
     if override.get("pipeline_model_parallel_layout"):
@@ -145,10 +154,10 @@ def stage_layers(setup: Setup, layers: int) -> list[int] | None:
 def _layers(setup: Setup, out: Judgement) -> None:
     _only_megatron(setup)
     if setup.model is None or setup.model.layers is None:
-        raise Undecided("the number of layers of the model is not known (--model-config)")
+        raise Undecided("the model's number of layers is unknown (--model-config)")
     layers = setup.model.layers
     if setup.override.get("pipeline_model_parallel_layout"):
-        raise Undecided("pipeline_model_parallel_layout is laid out by hand: not read")
+        raise Undecided("pipeline_model_parallel_layout is an explicit layout: not read")
     stages = stage_layers(setup, layers)
     vpp = setup.get(f"{_MEGATRON}.virtual_pipeline_model_parallel_size")
     if stages is None or sum(stages) != layers:
@@ -156,30 +165,48 @@ def _layers(setup: Setup, out: Judgement) -> None:
             size for size in divisors(layers) if setup.world % (size * setup.tp * setup.cp) == 0
         ]
         out.show(f"{layers} layers over PP {setup.pp}: {layers} % {setup.pp} = {layers % setup.pp}")
-        last = layers - (setup.pp - 1) * -(-layers // setup.pp)
-        tail = f", or +{_OVERRIDE}.num_layers_in_last_pipeline_stage={last}" if last > 0 else ""
-        out.error(
-            _PP,
-            f"{layers} layers do not split over PP {setup.pp}",
-            f"{_PP}={_join(legal)}{tail}" if legal else f"a PP that divides {layers}",
-        )
+        _not_divisible(setup, out, layers, legal)
         return
-    out.show(f"{layers} layers over PP {setup.pp}: {_runs(stages)} a stage")
+    out.show(f"{layers} layers over PP {setup.pp}: {_runs(stages)} per stage")
     if min(stages) < 1:
-        out.error(_PP, "recipe-parallel-layers.stage-would-layer", runs=_runs(stages))
+        out.error(_PP, "recipe-parallel-layers.empty-stage", layers=_runs(stages))
     if isinstance(vpp, int) and vpp > 1:
         key = f"{_MEGATRON}.virtual_pipeline_model_parallel_size"
         if setup.pp == 1:
-            out.error(key, "recipe-parallel-layers.virtual-stages-need", vpp=vpp, setting=key)
+            out.error(key, "recipe-parallel-layers.virtual-without-pp", vpp=vpp)
         elif any(size % vpp for size in stages):
             out.error(
                 key,
-                "recipe-parallel-layers.layers-stage-do",
-                runs=_runs(stages),
+                "recipe-parallel-layers.virtual-not-divisible",
+                layers=_runs(stages),
                 vpp=vpp,
-                setting=key,
-                join=_join(divisors(min(stages))),
+                sizes=choice(divisors(min(stages)), vpp),
             )
+
+
+def _not_divisible(setup: Setup, out: Judgement, layers: int, legal: list[int]) -> None:
+    if not legal:
+        out.error(_PP, "recipe-parallel-layers.no-legal-pp", layers=layers, pp=setup.pp)
+        return
+    sizes = choice(legal, setup.pp)
+    last = layers - (setup.pp - 1) * -(-layers // setup.pp)
+    if last > 0:
+        out.error(
+            _PP,
+            "recipe-parallel-layers.uneven",
+            layers=layers,
+            pp=setup.pp,
+            sizes=sizes,
+            last=last,
+        )
+    else:
+        out.error(
+            _PP,
+            "recipe-parallel-layers.not-divisible",
+            layers=layers,
+            pp=setup.pp,
+            sizes=sizes,
+        )
 
 
 def _runs(stages: list[int]) -> str:
@@ -189,44 +216,42 @@ def _runs(stages: list[int]) -> str:
 def _heads(setup: Setup, out: Judgement) -> None:
     _only_megatron(setup)
     if setup.model is None or not setup.model.heads or not setup.model.kv_heads:
-        raise Undecided("the model's heads are not known (--model-config)")
+        raise Undecided("the model's heads are unknown (--model-config)")
     heads, groups = setup.model.heads, setup.model.kv_heads
     out.show(f"{heads} heads % TP {setup.tp} = {heads % setup.tp}; KV heads {groups}")
     if heads % setup.tp:
         legal = [size for size in divisors(heads) if setup.world % size == 0]
         out.error(
             _TP,
-            "recipe-parallel-heads.heads-do-split",
+            "recipe-parallel-heads.not-divisible",
             heads=heads,
             tp=setup.tp,
-            tp2=_TP,
-            join=_join(legal),
+            sizes=choice(legal, setup.tp),
         )
     elif groups % setup.tp:
         out.warn(
             _TP,
-            "recipe-parallel-heads.kv-heads-do",
-            groups=groups,
+            "recipe-parallel-heads.kv-heads",
+            kv_heads=groups,
             tp=setup.tp,
-            tp2=_TP,
-            join=_join(divisors(groups)),
+            sizes=choice(divisors(groups), setup.tp),
         )
 
 
 def _sequence(setup: Setup, out: Judgement) -> None:
     _only_megatron(setup)
     if setup.tp == 1 or not _experts(setup):
-        raise NotApplicable("only for experts with TP > 1")
+        raise NotApplicable("only experts with TP > 1 need it")
     key = f"{_MEGATRON}.sequence_parallel"
     out.show(f"TP {setup.tp} with experts: sequence_parallel {setup.get(key, True)}")
     if setup.get(key, True) is False:
-        out.error(key, "recipe-parallel-sequence.experts-tp-need", setting=key)
+        out.error(key, "recipe-parallel-sequence.off")
 
 
 def _reference(setup: Setup, out: Judgement) -> None:
     _only_megatron(setup)
     if not setup.reference:
-        raise NotApplicable("no reference model is loaded")
+        raise NotApplicable("the recipe does not load a reference model")
     for name in SIZES:
         key = f"actor_rollout_ref.ref.megatron.{name}_parallel_size"
         actor, ref = setup.get(f"{_MEGATRON}.{name}_parallel_size"), setup.get(key)
@@ -234,9 +259,7 @@ def _reference(setup: Setup, out: Judgement) -> None:
             actor, ref = actor or setup.tp, ref or setup.size("tensor_model", "ref")
         out.show(f"ref {name} {ref} == actor {actor}")
         if actor != ref:
-            out.error(
-                key, "recipe-parallel-reference.but-actor-both", ref=ref, actor=actor, setting=key
-            )
+            out.error(key, "recipe-parallel-reference.differs", ref=ref, actor=actor, setting=key)
 
 
 def _recompute(setup: Setup, out: Judgement) -> None:
@@ -250,34 +273,31 @@ def _recompute(setup: Setup, out: Judgement) -> None:
         if method not in ("uniform", "block"):
             out.error(
                 f"{_OVERRIDE}.recompute_method",
-                "recipe-parallel-recompute.granularity-full",
+                "recipe-parallel-recompute.no-method",
                 method=method,
-                override=_OVERRIDE,
             )
         if count is None:
-            out.error(key, "recipe-parallel-recompute.set-but-granularity", setting=key)
+            out.error(key, "recipe-parallel-recompute.no-count")
     elif count is not None or method is not None:
         out.warn(
             f"{_OVERRIDE}.recompute_granularity",
-            "recipe-parallel-recompute.recompute-method-recompute",
-            kind=kind,
-            override=_OVERRIDE,
+            "recipe-parallel-recompute.without-full",
+            granularity=kind,
         )
     if count is None or kind != "full":
         return
     if setup.model is None or setup.model.layers is None:
-        raise Undecided("the number of layers of the model is not known (--model-config)")
+        raise Undecided("the model's number of layers is unknown (--model-config)")
     stages = stage_layers(setup, setup.model.layers)
     most = max(stages) if stages else -(-setup.model.layers // setup.pp)
     out.show(f"1 <= recompute_num_layers {count} <= {most} layers of a stage")
     if not 1 <= count <= most:
         out.error(
             key,
-            "recipe-parallel-recompute.but-stage-model",
+            "recipe-parallel-recompute.count-out-of-range",
             count=count,
             most=most,
             layers=setup.model.layers,
-            setting=key,
         )
 
 

@@ -1,4 +1,4 @@
-"""Where a run writes and reads, and what its environment says."""
+"""Where a run writes and reads, and the settings in its environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOGGERS = (
 )
 _SECRET = re.compile(r"(^|_)(api_?key|access_?key|secret(_key)?|password|passwd|token)$", re.I)
 _SECRET_VALUE = re.compile(r"^(hf_|sk-|ghp_|glpat-|xox[bp]-)[A-Za-z0-9_-]{8,}$")
-# Where a write-path must not lie; nothing is opened here.
+# Folders that a run must not write to; nothing is opened here.
 _NODES_OWN = ("/tmp/", "/dev/shm/")  # noqa: S108
 # Below a role's folder, where verl puts Megatron's shards.
 _PARTS = ("model", "optimizer", "extra")
@@ -33,7 +33,7 @@ _INIT = "ray_kwargs.ray_init.runtime_env"
 
 
 def is_secret(name: str, value: object) -> bool:
-    """Whether a setting looks like a credential written out (a reference `${…}` is none)."""
+    """Whether a setting looks like a credential in plain text (a reference `${…}` does not)."""
     if not isinstance(value, str) or not value or value.startswith(("${", "/<")):
         return False
     return bool(_SECRET.search(name.rsplit(".", 1)[-1]) or _SECRET_VALUE.match(value))
@@ -56,20 +56,12 @@ def _checkpoints(setup: Setup, out: Judgement) -> None:
         if not isinstance(value, str):
             continue
         if not _absolute(value):
-            reason = (
-                "every node would write its own part, and resume_mode=auto never find it"
-                if key == keys[0]
-                else "it would stay on whichever node wrote it"
-            )
-            out.error(
-                key,
-                "recipe-paths-writes.relative-under-ray",
-                value=value,
-                reason=reason,
-                setting=key,
-            )
+            if key == keys[0]:
+                out.error(key, "recipe-paths-writes.relative-checkpoints", value=value)
+            else:
+                out.error(key, "recipe-paths-writes.relative-dumps", value=value, setting=key)
         elif value.startswith(_NODES_OWN):
-            out.warn(key, "recipe-paths-writes.node-s-own", value=value, setting=key)
+            out.warn(key, "recipe-paths-writes.node-local", value=value, setting=key)
 
 
 def _loggers(setup: Setup, out: Judgement) -> None:
@@ -81,46 +73,39 @@ def _loggers(setup: Setup, out: Judgement) -> None:
         if name not in _LOGGERS:
             out.error(
                 "trainer.logger",
-                "recipe-paths-loggers.verl-logger",
+                "recipe-paths-loggers.unknown",
                 name=name,
-                loggers=", ".join(_LOGGERS),
-                nearest_word=nearest_word(str(name), _LOGGERS) or "console",
+                known=", ".join(_LOGGERS),
+                nearest=nearest_word(str(name), _LOGGERS) or "console",
             )
     wanted = {"file": "VERL_FILE_LOGGER_PATH", "tensorboard": "TENSORBOARD_DIR"}
     for name, variable in wanted.items():
         path = environment.get(variable, "")
         if name in names and not _absolute(path):
-            out.error(
-                "trainer.logger",
-                f"{name} writes to {path or 'a relative folder'}: lost inside the unpacked package"
-                + ("; a second attempt would erase the first one's file" if name == "file" else ""),
-                f"{variable}=/shared/folder/of/this/attempt in the job's env_vars "
-                "(reprise train sets it)",
-            )
+            shown = path or "a relative folder"
+            if name == "file":
+                out.error("trainer.logger", "recipe-paths-loggers.file-lost", path=shown)
+            else:
+                out.error("trainer.logger", "recipe-paths-loggers.tensorboard-lost", path=shown)
     for name, variable in (("wandb", "WANDB_MODE"), ("swanlab", "SWANLAB_MODE")):
         if name in names and not environment.get(variable):
-            out.warn(
-                "trainer.logger",
-                "recipe-paths-loggers.reaches-server-from",
-                name=name,
-                variable=variable,
-            )
+            out.warn("trainer.logger", "recipe-paths-loggers.online", name=name, variable=variable)
 
 
 def _inputs(setup: Setup, out: Judgement) -> None:
     if setup.known.shared is None:
-        raise NotApplicable("the doctor's answer is not given, so that no path can be called seen")
+        raise NotApplicable("the shared folders are not given (--shared)")
     folders = [PurePosixPath(folder) for folder in setup.known.shared]
     for key, value in _paths(setup):
         path = PurePosixPath(value)
         seen = any(path.is_relative_to(folder) for folder in folders)
-        out.show(f"{key}={value}: {'shared' if seen else 'not seen by the doctor'}")
+        out.show(f"{key}={value}: {'shared' if seen else 'not known to be shared'}")
         if not seen and not value.startswith("/<"):
             out.warn(
                 key,
-                "recipe-paths-seen.lies-folder-doctor",
+                "recipe-paths-seen.not-shared",
                 value=value,
-                shareds=" or ".join(setup.known.shared),
+                shared=" or ".join(setup.known.shared),
             )
 
 
@@ -146,30 +131,30 @@ def _data_files(setup: Setup, out: Judgement) -> None:
             if isinstance(name, str) and not _absolute(name) and not name.startswith("~"):
                 out.warn(
                     key,
-                    "recipe-paths-data.relative-must-lie",
+                    "recipe-paths-data.relative",
                     name=name,
                     setting=key,
-                    pureposixpath_name=PurePosixPath(name).name,
+                    file=PurePosixPath(name).name,
                 )
 
 
 def _merge(setup: Setup, out: Judgement) -> None:
     job = setup.known.runtime_env
     if job is None:
-        raise NotApplicable("no runtime_env.yaml is given")
+        raise NotApplicable("runtime_env.yaml is not given")
     mine = setup.get(_INIT, {})
     if not isinstance(mine, Mapping) or not mine:
-        out.show("the config sets no runtime environment of its own")
+        out.show("the config does not set a runtime environment")
         return
     env = job.get("env_vars") or {}
     if str(env.get("RAY_OVERRIDE_JOB_RUNTIME_ENV", "")) == "1":
-        raise NotApplicable("RAY_OVERRIDE_JOB_RUNTIME_ENV=1: the driver's values win")
+        raise NotApplicable("RAY_OVERRIDE_JOB_RUNTIME_ENV=1: the values of the driver are used")
     file = setup.known.runtime_env_file
     both = [name for name in mine if name != "env_vars" and name in job]
     both += [f"env_vars.{name}" for name in mine.get("env_vars") or {} if name in env]
     out.show(f"set both in {file} and in {_INIT}: {', '.join(both) or 'nothing'}")
     for name in both:
-        out.error(f"{_INIT}.{name}", "recipe-env-merge.also-set-ray", file=file, name=name)
+        out.error(f"{_INIT}.{name}", "recipe-env-merge.set-twice", file=file, name=name)
 
 
 def _secrets(setup: Setup, out: Judgement) -> None:
@@ -183,9 +168,7 @@ def _secrets(setup: Setup, out: Judgement) -> None:
         elif isinstance(node, str) and is_secret(prefix, node):
             count += 1
             name = prefix.rsplit(".", 1)[-1]
-            out.error(
-                prefix, "recipe-env-secrets.credential-written-out", masked=masked(node), name=name
-            )
+            out.error(prefix, "recipe-env-secrets.plain-text", masked=masked(node), name=name)
 
     walk(setup.values, "")
     out.show(f"{count} credentials in the config")
@@ -200,15 +183,17 @@ def _resume(setup: Setup, out: Judgement) -> None:
             (folder / "latest_checkpointed_iteration.txt").read_text(encoding="utf-8").strip()
         )
     except FileNotFoundError:
-        raise NotApplicable(f"no checkpoint is visible in {folder}") from None
+        raise NotApplicable(f"no checkpoint found in {folder}") from None
     except (OSError, ValueError) as error:
         raise Undecided(f"the tracker of {folder} cannot be read: {error}") from None
     actor = folder / f"global_step_{step}" / "actor"
     if not actor.is_dir():
         out.error(
             "trainer.default_local_dir",
-            f"the tracker names step {step}, but {actor} is missing: verl would start from 0",
-            "reprise checkpoint check " + str(folder),
+            "recipe-resume-world-size.step-missing",
+            step=step,
+            actor=actor,
+            folder=folder,
         )
         return
     names = [path.name for path in actor.glob("model_world_size_*_rank_*.pt")]
@@ -218,17 +203,17 @@ def _resume(setup: Setup, out: Judgement) -> None:
         saved = ", ".join(map(str, sorted(worlds)))
         out.error(
             "trainer.nnodes",
-            "recipe-resume-world-size.step-saved-ranks",
+            "recipe-resume-world-size.ranks-differ",
             step=step,
             saved=saved,
             world=setup.world,
         )
     elif not worlds and (actor / "dist_ckpt").is_dir():
-        out.note("trainer.nnodes", "recipe-resume-world-size.step-dist-ckpt", step=step)
+        out.note("trainer.nnodes", "recipe-resume-world-size.old-layout", step=step)
     elif not worlds and any((actor / part / "dist_ckpt").is_dir() for part in _PARTS):
         out.note(
             "trainer.nnodes",
-            "recipe-resume-world-size.step-dist-ckpt-2",
+            "recipe-resume-world-size.redistributed",
             step=step,
             folder=folder,
             world=setup.world,
@@ -236,8 +221,9 @@ def _resume(setup: Setup, out: Judgement) -> None:
     if not (folder / f"global_step_{step}" / "data.pt").exists():
         out.warn(
             "trainer.default_local_dir",
-            f"step {step} has no data.pt: the data order starts anew",
-            "reprise checkpoint check " + str(folder),
+            "recipe-resume-world-size.no-data-order",
+            step=step,
+            folder=folder,
         )
 
 
@@ -252,7 +238,7 @@ RULES = (
         Source("utils/tracking.py", 'os.getenv("VERL_FILE_LOGGER_PATH"'),
         _loggers,
     ),
-    Rule("recipe-paths-seen", Source("the doctor's list of shared folders"), _inputs),
+    Rule("recipe-paths-seen", Source("list of shared folders from reprise doctor"), _inputs),
     Rule(
         "recipe-paths-data", Source("trainer/ppo/utils.py", "def create_rl_dataset("), _data_files
     ),

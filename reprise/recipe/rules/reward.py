@@ -1,4 +1,4 @@
-"""Reward settings: which keys are read, the manager in effect, the overlong buffer."""
+"""Reward settings: keys that verl reads, the manager in effect, the overlong buffer."""
 
 from __future__ import annotations
 
@@ -53,26 +53,33 @@ def _leaves(node: object, prefix: str) -> list[tuple[str, object]]:
 def _legacy(setup: Setup, out: Judgement) -> None:
     entry = setup.tree.source("trainer/main_ppo.py") if setup.tree else None
     if entry is not None and "migrate_legacy_reward_impl(" in entry:
-        raise NotApplicable("this verl's main_ppo still translates the legacy keys")
+        raise NotApplicable("main_ppo of this verl translates the legacy keys")
     groups = ("reward_model", "custom_reward_function", "sandbox_fusion")
     found = [pair for group in groups for pair in _leaves(setup.get(group), group)]
     out.show(f"{len(found)} legacy reward keys set; main_ppo reads reward.* only")
     manager = setup.get(_MANAGER)
     for key, value in found:
         new = replacement(key)
-        mark = "" if setup.has(new) else "+"
-        fix = f"{mark}{new}={_text(value)}" if new else "leave it out"
-        message = f"accepted but ignored: verl reads only reward.*; the manager stays {manager!r}"
-        if new and setup.has(new) and setup.get(new) not in (None, value):
-            shown = setup.get(new)
-            message = (
-                f"ignored, and it contradicts {new}={_text(shown)}, which is the one in effect"
+        effective = setup.get(new) if new and setup.has(new) else None
+        if not new:
+            out.error(key, "recipe-reward-legacy-keys.ignored", manager=manager)
+        elif effective not in (None, value):
+            out.error(
+                key,
+                "recipe-reward-legacy-keys.contradicts",
+                new=new,
+                effective=effective,
+                value=value,
             )
-        out.error(key, message, fix)
-
-
-def _text(value: object) -> str:
-    return "null" if value is None else str(value)
+        else:
+            out.error(
+                key,
+                "recipe-reward-legacy-keys.moved",
+                manager=manager,
+                plus="" if setup.has(new) else "+",
+                new=new,
+                value=value,
+            )
 
 
 def _manager(setup: Setup, out: Judgement) -> None:
@@ -85,10 +92,10 @@ def _manager(setup: Setup, out: Judgement) -> None:
         close = nearest_word(name, known)
         out.error(
             _MANAGER,
-            "recipe-reward-manager.none-verl-s",
+            "recipe-reward-manager.unknown",
             name=name,
-            knowns=", ".join(known),
-            close=close or known[0],
+            known=", ".join(known),
+            nearest=close or known[0],
         )
 
 
@@ -104,29 +111,31 @@ def _registered(setup: Setup) -> list[str]:
 def _overlong(setup: Setup, out: Judgement) -> None:
     buffer = setup.get(f"{_KWARGS}.overlong_buffer_cfg")
     if not isinstance(buffer, Mapping) or not buffer.get("enable"):
-        raise NotApplicable("no overlong buffer is enabled")
+        raise NotApplicable("the overlong buffer is off")
     name = setup.get(_MANAGER, "naive")
     size, longest = buffer.get("len"), setup.get(f"{_KWARGS}.max_resp_len")
     shown = f"0 < len {size} <= max_resp_len {longest} == max_response_length {setup.response}"
     out.show(f"{shown}; manager {name}")
     if name != "dapo":
-        out.error(_MANAGER, "recipe-reward-overlong.does-read-overlong", name=name)
+        out.error(_MANAGER, "recipe-reward-overlong.ignored", name=name)
     if not isinstance(longest, int):
-        out.error(f"{_KWARGS}.max_resp_len", "recipe-reward-overlong.set", response=setup.response)
+        out.error(
+            f"{_KWARGS}.max_resp_len", "recipe-reward-overlong.no-limit", response=setup.response
+        )
     elif longest != setup.response:
         out.error(
             f"{_KWARGS}.max_resp_len",
-            "recipe-reward-overlong.but-data-max",
+            "recipe-reward-overlong.differs",
             longest=longest,
             response=setup.response,
         )
     if not isinstance(size, int) or size <= 0 or (isinstance(longest, int) and size > longest):
         out.error(
             f"{_KWARGS}.overlong_buffer_cfg.len",
-            "recipe-reward-overlong.but-len-max",
+            "recipe-reward-overlong.length",
             size=size,
             longest=longest,
-            value=max(1, setup.response // 2),
+            suggested=max(1, setup.response // 2),
         )
 
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided, divisors
+from reprise.recipe.rules.base import (
+    Judgement,
+    NotApplicable,
+    Rule,
+    Source,
+    Undecided,
+    choice,
+    divisors,
+)
 from reprise.recipe.setup import Setup
 
 __all__ = ["RULES", "legal_tps"]
@@ -28,30 +36,38 @@ def _replicas(setup: Setup, out: Judgement) -> None:
     out.show(f"{world} GPUs / ({names} = {group}) = {world / group if group else 0:g} replicas")
     if not group or world % group:
         legal = [size for size in divisors(world) if world % (size * dp * pp) == 0]
+        if not legal:
+            out.error(
+                _TP,
+                "recipe-rollout-replicas.no-legal-tp",
+                world=world,
+                parts=names,
+                group=group,
+            )
+            return
         out.error(
             _TP,
-            "recipe-rollout-replicas.gpus-do-divide",
+            "recipe-rollout-replicas.not-divisible",
             world=world,
-            names=names,
+            parts=names,
             group=group,
-            tp=_TP,
-            maps=", ".join(map(str, legal)),
+            sizes=choice(legal, setup.rollout_tp),
         )
         return
     per_node = min(setup.gpus_per_node, group)
     if group % per_node:
         out.error(
             _TP,
-            "recipe-rollout-replicas.replica-gpus-does",
+            "recipe-rollout-replicas.partial-node",
             group=group,
             gpus_per_node=setup.gpus_per_node,
         )
     elif group > per_node:
         out.note(
             _TP,
-            "recipe-rollout-replicas.replica-gpus-spans",
+            "recipe-rollout-replicas.spans-nodes",
             group=group,
-            group2=group // per_node,
+            nodes=group // per_node,
             per_node=per_node,
         )
     if dp > 1 and setup.engine == "sglang":
@@ -60,29 +76,26 @@ def _replicas(setup: Setup, out: Judgement) -> None:
             key,
             "recipe-rollout-replicas.sglang-data-parallel",
             dp=dp,
-            rollout_tp=setup.rollout_tp * dp,
-            world=world // group,
-            setting=key,
-            world2=world // (setup.rollout_tp * pp),
-            rollout_tp2=setup.rollout_tp,
+            gpus=setup.rollout_tp * dp,
+            servers=world // group,
+            replicas=world // (setup.rollout_tp * pp),
+            tp=setup.rollout_tp,
         )
     if pp > 1:
         key = f"{_ROLLOUT}.pipeline_model_parallel_size"
-        out.error(
-            key, "recipe-rollout-replicas.implemented", pp=pp, engine=setup.engine, setting=key
-        )
+        out.error(key, "recipe-rollout-replicas.pipeline-unsupported", pp=pp, engine=setup.engine)
 
 
 def legal_tps(setup: Setup) -> list[int]:
     """The tensor parallel sizes that the model's heads, KV heads and experts allow.
 
-    As vLLM has it: the heads divide; KV heads divide, or are replicated a whole number of times;
-    the experts' width divides. Sizes that the rollout's GPUs do not allow are left out.
-    Raises Undecided when the model's heads are not known.
+    As in vLLM: TP divides the heads; TP divides the KV heads or is a multiple of them; TP divides
+    the experts' width. Sizes that do not divide the rollout's GPUs are left out.
+    Raises Undecided when the model's heads are unknown.
     """
     model = setup.model
     if model is None or not model.heads or not model.kv_heads:
-        raise Undecided("the model's heads are not known (--model-config)")
+        raise Undecided("the model's heads are unknown (--model-config)")
     heads, kv_heads = model.heads, model.kv_heads
     width = model.config.get("moe_intermediate_size")
     world = _world(setup)
@@ -99,24 +112,27 @@ def _heads(setup: Setup, out: Judgement) -> None:
     legal = legal_tps(setup)
     model, tp = setup.model, setup.rollout_tp
     if model is None or not model.heads or not model.kv_heads:
-        raise Undecided("the model's heads are not known (--model-config)")
+        raise Undecided("the model's heads are unknown (--model-config)")
     out.show(f"{model.heads} heads, {model.kv_heads} KV heads, TP {tp}: legal {legal}")
     if tp in legal:
         if tp > model.kv_heads:
             out.note(
                 _TP,
-                "recipe-rollout-heads.kv-heads-replicated",
+                "recipe-rollout-heads.replicated",
                 kv_heads=model.kv_heads,
-                tp=tp // model.kv_heads,
+                copies=tp // model.kv_heads,
             )
         return
     if model.heads % tp:
-        reason = f"{model.heads} heads do not split over TP {tp}"
+        sizes = choice(legal, tp)
+        out.error(_TP, "recipe-rollout-heads.not-divisible", heads=model.heads, tp=tp, sizes=sizes)
     elif model.kv_heads % tp and tp % model.kv_heads:
-        reason = f"{model.kv_heads} KV heads neither split over TP {tp} nor repeat evenly"
+        sizes = choice(legal, tp)
+        out.error(_TP, "recipe-rollout-heads.kv-heads", kv_heads=model.kv_heads, tp=tp, sizes=sizes)
     else:
-        raise NotApplicable("the GPUs do not divide by TP: see recipe-rollout-replicas")
-    out.error(_TP, reason, f"{_TP}={', '.join(map(str, legal))}")
+        raise NotApplicable(
+            "the number of GPUs is not divisible by TP: see recipe-rollout-replicas"
+        )
 
 
 def _expert_parallel(setup: Setup, out: Judgement) -> None:
@@ -127,7 +143,7 @@ def _expert_parallel(setup: Setup, out: Judgement) -> None:
     out.show(f"expert_parallel_size {ep} == TP x DP = {group}")
     if setup.engine != "trtllm" and ep != group:
         key = f"{_ROLLOUT}.expert_parallel_size"
-        out.error(key, "recipe-rollout-expert-parallel.tp-x-dp", ep=ep, group=group, setting=key)
+        out.error(key, "recipe-rollout-expert-parallel.differs", ep=ep, group=group)
 
 
 def _validation(setup: Setup, out: Judgement) -> None:
@@ -138,59 +154,42 @@ def _validation(setup: Setup, out: Judgement) -> None:
     read = loop is None or "val_kwargs.do_sample" in loop
     out.show(f"do_sample {sample}, temperature {temperature:g}, n {n}")
     if sample and temperature <= 0:
-        out.warn(
-            f"{node}.temperature", "recipe-rollout-validation-sampling.do-sample-true", node=node
-        )
+        out.warn(f"{node}.temperature", "recipe-rollout-validation-sampling.greedy", node=node)
     given = [
         f"{name}={setup.get(f'{node}.{name}')}"
         for name, default in (("temperature", 0), ("top_p", 1.0), ("top_k", -1))
         if setup.get(f"{node}.{name}", default) != default
     ]
     if given and not sample:
-        effect = (
-            "are not used"
-            if read
-            else "are used all the same: this verl's agent loop does not read do_sample, "
-            "and a verl that does would answer greedily"
-        )
-        out.warn(
-            f"{node}.do_sample",
-            "recipe-rollout-validation-sampling.false-but",
-            givens=", ".join(given),
-            effect=effect,
-            node=node,
-        )
+        key, shown = f"{node}.do_sample", ", ".join(given)
+        if read:
+            out.warn(key, "recipe-rollout-validation-sampling.ignored", given=shown, node=node)
+        else:
+            out.warn(key, "recipe-rollout-validation-sampling.still-used", given=shown, node=node)
     greedy = temperature <= 0 or (read and not sample)
     if n > 1 and greedy:
-        out.warn(
-            f"{node}.n", "recipe-rollout-validation-sampling.greedy-answers-prompt", n=n, node=node
-        )
+        out.warn(f"{node}.n", "recipe-rollout-validation-sampling.identical", n=n, node=node)
 
 
 def _validation_size(setup: Setup, out: Judgement) -> None:
     rows, prompts = setup.known.val_rows, setup.known.val_prompts
     if not rows:
-        raise Undecided("the rows of the validation file are not known")
+        raise Undecided("the number of rows of the validation file is unknown")
     key = f"{_ROLLOUT}.val_kwargs.n"
     if not prompts:
-        out.show(f"{rows} rows x n {setup.integer(key, 1)}; repeated problems are not counted here")
+        out.show(f"{rows} rows x n {setup.integer(key, 1)}; repeated problems are not counted")
         return
     n, repeats = setup.integer(key, 1), rows // prompts
     samples = repeats * n
-    out.show(f"{rows} rows / {prompts} problems = {repeats} x n {n} = {samples} samples a problem")
+    out.show(
+        f"{rows} rows / {prompts} problems = {repeats} x n {n} = {samples} samples per problem"
+    )
     if repeats > 1 and n > 1:
         out.warn(
-            key,
-            "recipe-rollout-validation-size.validation-x-too",
-            n=n,
-            repeats=repeats,
-            rows=rows * n,
-            setting=key,
+            key, "recipe-rollout-validation-size.too-large", n=n, repeats=repeats, rows=rows * n
         )
     elif samples == 1 and prompts < 100:
-        out.warn(
-            key, "recipe-rollout-validation-size.one-sample-each", prompts=prompts, setting=key
-        )
+        out.warn(key, "recipe-rollout-validation-size.noisy", prompts=prompts)
 
 
 def _temperature(setup: Setup, out: Judgement) -> None:
@@ -198,33 +197,25 @@ def _temperature(setup: Setup, out: Judgement) -> None:
     out.show(f"temperature {temperature:g} > 0")
     if temperature <= 0:
         key = f"{_ROLLOUT}.temperature"
-        out.error(
-            key,
-            "recipe-rollout-temperature.all-responses-prompt",
-            temperature=temperature,
-            n=setup.n,
-            setting=key,
-        )
+        out.error(key, "recipe-rollout-temperature.zero", temperature=temperature, n=setup.n)
 
 
 def _truncated(setup: Setup, out: Judgement) -> None:
     if setup.engine != "vllm" or not setup.get(f"{_ROLLOUT}.calculate_log_probs", False):
-        raise NotApplicable("no log-probs of vLLM are compared with the trainer's")
+        raise NotApplicable("log-probs of vLLM are not compared with those of the trainer")
     mode = str(setup.get(f"{_ROLLOUT}.logprobs_mode", "processed_logprobs"))
     top_p, top_k = (
         float(setup.get(f"{_ROLLOUT}.top_p", 1.0)),
         setup.integer(f"{_ROLLOUT}.top_k", -1),
     )
-    out.show(f"logprobs_mode {mode}, top_p {top_p:g} = 1, top_k {top_k} = -1 (all words)")
+    out.show(f"logprobs_mode {mode}, top_p {top_p:g} = 1, top_k {top_k} = -1 (all tokens)")
     if mode == "processed_logprobs" and (top_p < 1 or top_k > 0):
         key = f"{_ROLLOUT}.top_p" if top_p < 1 else f"{_ROLLOUT}.top_k"
-        out.warn(key, "recipe-rollout-truncated.top-p-top", top_p=top_p, top_k=top_k)
+        out.warn(key, "recipe-rollout-truncated.log-probs-differ", top_p=top_p, top_k=top_k)
     temperature = float(setup.get(f"{_ROLLOUT}.temperature", 1.0))
     if mode == "raw_logprobs" and temperature != 1:
         key = f"{_ROLLOUT}.logprobs_mode"
-        out.warn(
-            key, "recipe-rollout-truncated.raw-logprobs-leave", temperature=temperature, setting=key
-        )
+        out.warn(key, "recipe-rollout-truncated.raw-log-probs", temperature=temperature)
 
 
 RULES = (

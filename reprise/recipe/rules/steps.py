@@ -1,4 +1,4 @@
-"""Steps of the run against rows, epochs, and the save and test frequencies."""
+"""Steps of the run against rows and epochs, save and test frequencies, truncation."""
 
 from __future__ import annotations
 
@@ -11,61 +11,54 @@ __all__ = ["RULES"]
 def _epoch(setup: Setup, out: Judgement) -> None:
     rows, batch = setup.known.rows, setup.train_batch
     if rows is None:
-        raise Undecided("the rows of the training file are not known")
+        raise Undecided("the number of rows of the training file is unknown")
     if not batch:
         raise Undecided("data.train_batch_size is not set")
     steps, rest = divmod(rows, batch)
-    out.show(f"{rows:,} rows // batch {batch} = {steps:,} steps an epoch, {rest} rows unused")
+    out.show(f"{rows:,} rows // batch {batch} = {steps:,} steps per epoch, {rest} rows unused")
     if steps == 0:
-        out.error(
-            "data.train_batch_size", "recipe-steps-epoch.steps-epoch-rows", rows=rows, batch=batch
-        )
+        out.error("data.train_batch_size", "recipe-steps-epoch.none", rows=rows, batch=batch)
     elif rest:
-        out.note(
-            "data.train_batch_size", "recipe-steps-epoch.steps-epoch-rows-2", steps=steps, rest=rest
-        )
+        out.note("data.train_batch_size", "recipe-steps-epoch.unused-rows", steps=steps, rest=rest)
     unique = setup.known.prompts
     if unique and unique < rows:
         out.note(
             "data.train_files",
-            "recipe-steps-epoch.distinct-prompts-rows",
+            "recipe-steps-epoch.repeated-prompts",
             unique=unique,
             rows=rows,
-            rows2=rows / unique,
+            times=rows / unique,
             steps=steps,
-            unique2=unique // batch,
+            unique_steps=unique // batch,
         )
 
 
 def _frequencies(setup: Setup, out: Judgement) -> None:
     steps = setup.steps
     if steps is None:
-        raise Undecided("the number of steps is not known: the rows of the file are missing")
+        raise Undecided("the number of steps is unknown, as is the number of rows of the file")
     for name, what in (("save_freq", "checkpoint"), ("test_freq", "validation")):
         key, freq = f"trainer.{name}", setup.integer(f"trainer.{name}", -1)
         out.show(f"{name} {freq} <= {steps:,} steps")
         if freq > steps > 0:
             out.warn(
                 key,
-                "recipe-steps-frequencies.steps-run-only",
+                "recipe-steps-frequencies.too-late",
                 freq=freq,
                 steps=steps,
                 what=what,
                 setting=key,
-                value=max(1, steps // 5),
+                suggested=max(1, steps // 5),
             )
         elif freq <= 0 and name == "save_freq" and setup.get("trainer.resume_mode") == "auto":
-            out.warn(
-                key, "recipe-steps-frequencies.checkpoint-ever-written", freq=freq, setting=key
-            )
+            out.warn(key, "recipe-steps-frequencies.no-checkpoint", freq=freq)
 
 
 def _kept(setup: Setup, out: Judgement) -> None:
     freq, steps = setup.integer("trainer.save_freq", -1), setup.steps
     if freq <= 0:
-        raise NotApplicable("no checkpoint is written")
+        raise NotApplicable("save_freq is off: no checkpoint is written")
     written = steps // freq if steps is not None else None
-    shown = f"{written:,} " if written else ""
     for role in ("actor", "critic") if setup.critic else ("actor",):
         key = f"trainer.max_{role}_ckpt_to_keep"
         kept = setup.get(key)
@@ -73,13 +66,19 @@ def _kept(setup: Setup, out: Judgement) -> None:
             f"max_{role}_ckpt_to_keep {kept}; written {written if written is not None else '?'}"
         )
         if kept is None and (written is None or written > 3):
-            out.warn(
-                key,
-                "recipe-steps-checkpoints-kept.set-all-checkpoints",
-                shown=shown,
-                role=role,
-                setting=key,
-            )
+            if written:
+                out.warn(
+                    key, "recipe-steps-checkpoints-kept.all", count=written, role=role, setting=key
+                )
+            else:
+                out.warn(key, "recipe-steps-checkpoints-kept.unlimited", role=role, setting=key)
+
+
+_CUTS = {
+    "left": "recipe-data-truncation.cut-left",
+    "right": "recipe-data-truncation.cut-right",
+    "middle": "recipe-data-truncation.cut-middle",
+}
 
 
 def _truncation(setup: Setup, out: Judgement) -> None:
@@ -88,22 +87,10 @@ def _truncation(setup: Setup, out: Judgement) -> None:
     out.show(f"filter_overlong_prompts {filtered}, truncation {policy}")
     if filtered:
         return
-    effects = {
-        "left": "loses its beginning, where the instruction stands",
-        "right": "loses its end, where the question stands",
-        "middle": "loses its middle",
-    }
-    if policy in effects:
-        out.note(
-            "data.truncation",
-            "recipe-data-truncation.prompt-over-tokens",
-            prompt=setup.prompt,
-            effects=effects[policy],
-        )
+    if policy in _CUTS:
+        out.note("data.truncation", _CUTS[policy], limit=setup.prompt)
     elif policy == "error":
-        out.warn(
-            "data.truncation", "recipe-data-truncation.prompt-over-tokens-2", prompt=setup.prompt
-        )
+        out.warn("data.truncation", "recipe-data-truncation.job-ends", limit=setup.prompt)
 
 
 RULES = (

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 
 from reprise.core.errors import CannotTell, OperatorError
@@ -154,7 +154,7 @@ def _wait_ready(ray: LocalRay, process: subprocess.Popen[bytes], log: Path) -> N
     headers = {"Authorization": f"Bearer {ray.token_file.read_text(encoding='utf-8')}"}
     deadline = time.monotonic() + _READY_SECONDS
     # trust_env would send 127.0.0.1 through a site's proxy.
-    with httpx.Client(trust_env=False, headers=headers, timeout=5.0) as client:
+    with httpx2.Client(trust_env=False, headers=headers, timeout=5.0) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
@@ -165,7 +165,7 @@ def _wait_ready(ray: LocalRay, process: subprocess.Popen[bytes], log: Path) -> N
                     + " | ".join(tail),
                     "read the log named here; then repeat the command",
                 )
-            with contextlib.suppress(httpx.HTTPError):
+            with contextlib.suppress(httpx2.HTTPError):
                 if client.get(f"{ray.address}/api/jobs/").status_code == 200:
                     return
             time.sleep(0.2)

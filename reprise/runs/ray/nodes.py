@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import httpx
+import httpx2
 
 from reprise.core.errors import CannotTell, OperatorError
 
@@ -71,13 +71,13 @@ def ask_dashboard(
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         # trust_env would send the cluster's own address through a site's proxy.
-        with httpx.Client(trust_env=False, headers=headers, timeout=seconds) as client:
+        with httpx2.Client(trust_env=False, headers=headers, timeout=seconds) as client:
             answer = client.get(f"{address}/{path}", params=query)
         if answer.status_code in (401, 403):
             raise token_refused(address, "the dashboard", token)
         answer.raise_for_status()
         return take(answer.json())
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
         raise CannotTell(
             rule,
             address,

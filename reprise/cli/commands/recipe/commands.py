@@ -1,4 +1,4 @@
-"""`reprise recipe list`, `show` and `check`; `plan` and `convert` lie beside."""
+"""`reprise recipe list`, `show` and `check`; `plan` and `convert` are in plan.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    group = typer.Typer(help="Look at a recipe, check it, plan it.", no_args_is_help=True)
+    group = typer.Typer(help="Show, check and plan recipes.", no_args_is_help=True)
     group.command("list")(list_recipes)
     group.command()(show)
     group.command()(check)
@@ -77,9 +77,9 @@ def show(
     verl: VerlOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print what a recipe sets beyond verl's defaults, why, and the exact command.
+    """Print the settings that differ from verl's defaults, their origin, and the exact command.
 
-    Variables that the launcher fills in are shown as /<NAME>.
+    Variables that the launcher sets are shown as /<NAME>.
     """
     from reprise.recipe.check import check_faults
     from reprise.recipe.config.origin import Origins
@@ -123,22 +123,24 @@ def _print_differences(rows: list[dict[str, Any]]) -> None:
 
 @guard("recipe check")
 def check(
-    model: Annotated[str, typer.Argument(help="Recipe; none with --script or --overrides.")] = "",
+    model: Annotated[
+        str, typer.Argument(help="Recipe; omit it with --script or --overrides.")
+    ] = "",
     overrides: OverridesArgument = None,
     algorithm: AlgorithmOption = None,
     script: Annotated[
-        Path | None, typer.Option(help="A bash launch script; nothing in it is executed.")
+        Path | None, typer.Option(help="Bash launch script; it is parsed, not executed.")
     ] = None,
     overrides_file: Annotated[
-        Path | None, typer.Option("--overrides", help="A file with one override a line.")
+        Path | None, typer.Option("--overrides", help="File with one override per line.")
     ] = None,
     of_model: Annotated[
-        str, typer.Option("--model", help="The recipe whose model and data a script trains.")
+        str, typer.Option("--model", help="Recipe whose model and data the script trains.")
     ] = "",
-    runtime_env: Annotated[Path | None, typer.Option(help="The job's runtime_env.yaml.")] = None,
+    runtime_env: Annotated[Path | None, typer.Option(help="runtime_env.yaml of the job.")] = None,
     model_config: ModelConfigOption = None,
     shared: Annotated[
-        list[str] | None, typer.Option(help="Folder that every node shares (repeatable).")
+        list[str] | None, typer.Option(help="Folder that all nodes share (repeatable).")
     ] = None,
     verl: VerlOption = None,
     explain: Annotated[
@@ -146,9 +148,9 @@ def check(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a recipe, a launch script or a list of overrides before anything is reserved.
+    """Check a recipe, a launch script or a list of overrides before you reserve GPUs.
 
-    Every rule runs in one pass, against the config files of the locked verl.
+    All rules run in one pass, against the config files of the locked verl.
     """
     from reprise.flows.recipe import check_recipe
     from reprise.recipe.config.overrides import read_lines
@@ -187,7 +189,7 @@ def check(
 
 
 def _one_thing(model: str, of_model: str, script: Path | None, overrides_file: Path | None) -> None:
-    """Refuse what would be passed over: one of two scripts, or one of two recipes."""
+    """Refuse two scripts or two recipes: one of them would be ignored."""
     for first, second in ((script, overrides_file), (model, of_model)):
         if first and second and first != second:
             raise OperatorError("recipe-name.expected-one-thing", f"{first} and {second}")
@@ -199,7 +201,7 @@ def _config_name(read: Any) -> str:
 
 
 def _beside(read: Any) -> Path | None:
-    """The runtime environment that a script itself names, if it is there."""
+    """The runtime environment that the script names, if the file exists."""
     if read is None or not read.runtime_env:
         return None
     path = Path(read.runtime_env)

@@ -1,4 +1,4 @@
-"""What the commands about recipes have in common: their arguments, and how a recipe is loaded."""
+"""Shared by the commands about recipes: their arguments, and how a recipe is loaded."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ VerlOption = Annotated[
     Path | None, typer.Option("--verl", help="Folder with verl, instead of the locked one.")
 ]
 ModelConfigOption = Annotated[
-    Path | None, typer.Option(help="The model's config.json, instead of the card's.")
+    Path | None, typer.Option(help="config.json of the model, instead of the recipe card's.")
 ]
 
 
 def wide() -> Console:
-    """The terminal, or lines of 220 columns where there is none."""
+    """The terminal, or lines of 220 columns without a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=220)
 

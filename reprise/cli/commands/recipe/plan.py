@@ -35,19 +35,21 @@ def plan_recipe(
     algorithm: AlgorithmOption = None,
     gpu_memory: Annotated[
         float | None,
-        typer.Option(min=1, max=1e6, help="Memory of a card in GiB, instead of the card's."),
+        typer.Option(min=1, max=1e6, help="GPU memory in GiB, instead of the recipe card's."),
     ] = None,
     throughput: Annotated[
         float | None,
-        typer.Option(min=0.001, max=1e9, help="Tokens a second and GPU (verl's perf/throughput)."),
+        typer.Option(
+            min=0.001, max=1e9, help="Tokens per second and GPU (verl's perf/throughput)."
+        ),
     ] = None,
     model_config: ModelConfigOption = None,
     verl: VerlOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print what a recipe needs: memory of a card and a node, disk for checkpoints, time.
+    """Print what a recipe needs: memory of a GPU and a node, disk for checkpoints, time.
 
-    Memory is estimated by formulas (docs/recipes.md); what was measured is said there.
+    Memory is estimated by formulas; docs/recipes.md states what was measured.
     """
     from reprise.recipe.check import check_faults
     from reprise.recipe.load import Inputs
@@ -67,7 +69,7 @@ def plan_recipe(
 _PARTS = {
     "parameters": "parameters",
     "training": "training, GiB of {place} at the worst stage",
-    "rollout": "rollout, GiB of a card",
+    "rollout": "rollout, GiB of a GPU",
     "rollout_cache": "rollout cache",
     "host": "host memory, GiB of a node",
     "checkpoint": "one checkpoint, TB",
@@ -78,7 +80,7 @@ _PARTS = {
 
 def _print_plan(data: dict[str, Any]) -> None:
     console = Console(soft_wrap=True)
-    place = "a process" if "host_memory" in data else "a card"
+    place = "a process" if "host_memory" in data else "a GPU"
     for part, title in _PARTS.items():
         rows = data.get(part)
         if not rows:
@@ -102,7 +104,7 @@ def convert(
 ) -> None:
     """Check an offline conversion to MCore and print its command, or verify its result.
 
-    Not needed: verl loads Hugging Face weights online.
+    Optional: verl loads Hugging Face weights online.
     """
     from reprise.recipe.card import card_of
     from reprise.recipe.convert import Conversion, check_conversion, check_mcore
