@@ -94,7 +94,7 @@ plugins_current() { [ "$kind" != rehearsal ] || has_stamp plugins "$(plugin_stam
 
 if base_current && plugins_current; then exit 0; fi
 
-# A bundle for a machine without an index put the operator's packages beside the project.
+# A bundle for a machine without an index put the operator's packages next to the project.
 if [ "$kind" = operator ] && [ -f ../operator/reprise-site.json ]; then
     exec scripts/gpu/operator_env.py
 fi
@@ -150,7 +150,7 @@ step() {
     job=''
     tail -n 15 "$log" >&2
     die "$venv: '$title' failed; the whole output is in $log" \
-        'mend what it says (network, index, disk space) and repeat the command; it takes up where it stopped'
+        'fix the cause (network, index, disk space) and repeat the command; it continues where it stopped'
 }
 
 # A site's index counts for both clients. Every file is checked against its hash, so it does not
@@ -302,7 +302,7 @@ install_torch() {
     install --require-hashes -r "$work.torch.txt"
 }
 
-# Built from a copy: a build folder left in plugins/ could bring back a deleted module.
+# Built from a copy: a build folder left in plugins/ could restore a deleted module.
 install_plugins() {
     rm -rf "$work.plugins"
     cp -R plugins "$work.plugins"
