@@ -106,5 +106,5 @@ def _smallest(checks: list[CheckResult], metric: str) -> str:
     for check in checks:
         if check.rule == "resolution" and "smallest" in check.numbers:
             size = number(float(check.numbers["smallest"]))
-            return f"minimum detectable drop of {metric}: {size} (90 % power)"
+            return f"minimum detectable drop of {metric} (90 % power): {size}"
     return f"minimum detectable drop of {metric}: unknown (one reference run)"
