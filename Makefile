@@ -1,4 +1,4 @@
-# Front door: every target wraps `reprise` or a script; bare `make` prints what there is.
+# Front door: every target wraps `reprise` or a script; bare `make` lists them.
 # Targets that take variables read them from the environment, as "$$NAME": a value never becomes
 # text of a recipe, neither for make (hence `value`) nor for the shell.
 
@@ -17,12 +17,12 @@ OWN := READS GOALS READ UNREAD ENVIRONMENT SWITCHES VARIABLES MAKECMDGOALS REPRI
 $(foreach .name,$(GIVEN),$(if $(filter $(.name),OWN $(OWN)),$(error $(.name) is the Makefile's own, not a variable of a target)))
 
 .DEFAULT_GOAL := help
-# A misspelt variable, or one that the target does not read, would be passed over without a word.
-# What the programs below read from the environment may stand on the command line as well.
+# A misspelt variable, or one that the target does not read, would be ignored silently.
+# Variables that the programs below read from the environment are also valid on the command line.
 ENVIRONMENT := REPRISE_% HF_% HUGGINGFACE_% MODELSCOPE_% RAY_% WANDB_% SWANLAB_% MLFLOW_% PIP_% UV_% \
 	CUDA_% NCCL_% VERL_% VLLM_% DOCKER_% GIT_% %_DIR %_FILES %_proxy %_PROXY SITE GPU_PYTHON APT_SOURCES JOBS_%
 override GIVEN := $(filter-out $(ENVIRONMENT),$(GIVEN))
-# What is switched on by 1 is off by 0, too.
+# A switch that 1 turns on is off with 0.
 SWITCHES := EXPLAIN CONTAINER KEEP DRY_RUN WATCH FOLLOW LAST_FAILED
 $(foreach name,$(SWITCHES),$(if $(filter 0 no false,$(value $(name))),$(eval override $(name) :=)))
 ifneq ($(GIVEN),)
@@ -34,7 +34,7 @@ ifeq ($(filter-out $(READS),$(GOALS:%=%:)),)
 READ := $(sort $(foreach goal,$(GOALS),$(patsubst $(goal):%,%,$(filter $(goal):%,$(READS)))))
 UNREAD := $(filter-out $(READ),$(GIVEN))
 ifneq ($(UNREAD),)
-$(error `make $(GOALS)` does not read $(UNREAD); it reads $(or $(READ),no variable)$(if $(and $(filter BASE,$(UNREAD)),$(filter CONTAINER,$(READ))), and BASE beside CONTAINER=1) (what is meant for the environment stands before the command))
+$(error `make $(GOALS)` does not read $(UNREAD); it reads $(or $(READ),no variable)$(if $(and $(filter BASE,$(UNREAD)),$(filter CONTAINER,$(READ))), and BASE with CONTAINER=1) (variables of the environment go before the command))
 endif
 endif
 endif
@@ -47,16 +47,16 @@ OPERATOR := scripts/venv.sh operator
 DEV := scripts/venv.sh dev
 REHEARSAL := scripts/venv.sh rehearsal
 
-##@ Set-up (each target below does its own)
+##@ Set-up (the targets below run it as needed)
 .PHONY: env env-rehearsal
-env: ## Make or repair the operator's environment (.venv)
+env: ## Create or repair the operator's environment (.venv)
 	@$(OPERATOR)
 
-env-rehearsal: ## Make or repair the rehearsal's environment (.venv-rehearsal: torch, vLLM, verl, Ray)
+env-rehearsal: ## Create or repair the rehearsal's environment (.venv-rehearsal: torch, vLLM, verl, Ray)
 	@$(REHEARSAL)
 
 .PHONY: setup bundle lock-check lock-verify image-lock
-setup: ## Bring the locked trees and environments [MACHINE=h20] [MIRROR=url] [BUNDLE=file]
+setup: ## Install the locked trees and environments [MACHINE=h20] [MIRROR=url] [BUNDLE=file]
 	@$(OPERATOR)
 	@$(REPRISE) setup $${MACHINE:+--machine "$$MACHINE"} $${MIRROR:+--mirror "$$MIRROR"} $${BUNDLE:+--bundle "$$BUNDLE"}
 
@@ -64,11 +64,11 @@ bundle: ## Write a bundle for a machine without network: BUNDLE=file [MACHINE=h2
 	@$(OPERATOR)
 	@$(REPRISE) bundle create $${MACHINE:+--machine "$$MACHINE"} $${PART_SIZE:+--part-size "$$PART_SIZE"} -- "$${BUNDLE:?name the file: BUNDLE=...}"
 
-lock-check: ## Is versions.lock itself sound
+lock-check: ## Check versions.lock itself
 	@$(OPERATOR)
 	@$(REPRISE) lock check
 
-lock-verify: ## Does reality match versions.lock [MACHINE=...]
+lock-verify: ## Compare this machine with versions.lock [MACHINE=...]
 	@$(OPERATOR)
 	@$(REPRISE) lock verify $${MACHINE:+--machine "$$MACHINE"}
 
@@ -86,29 +86,29 @@ check: ## Check a recipe or SCRIPT=run.sh before anything is reserved [MODEL=hy3
 		$(REPRISE) recipe check $${EXPLAIN:+--explain} $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"; \
 	fi
 
-show: ## What a recipe sets beyond verl's defaults, and its command [MODEL=hy3] [ALGO=rloo]
+show: ## Show what a recipe sets beyond verl's defaults, and its command [MODEL=hy3] [ALGO=rloo]
 	@$(OPERATOR)
 	@$(REPRISE) recipe show $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"
 
-plan: ## Memory, disk and time that a recipe needs [MODEL=hy3] [ALGO=rloo]
+plan: ## Estimate memory, disk and time of a recipe [MODEL=hy3] [ALGO=rloo]
 	@$(OPERATOR)
 	@$(REPRISE) recipe plan $${ALGO:+--algo "$$ALGO"} -- "$${MODEL:-hy3}"
 
 ##@ Data and models
 .PHONY: data data-check model model-check
-data: ## Locked data files into DATA_DIR, hashed and checked [MIRROR=url] [FROM=file or folder]
+data: ## Fetch the locked data files into DATA_DIR and check them [MIRROR=url] [FROM=file or folder]
 	@$(OPERATOR)
 	@$(REPRISE) data fetch $${MIRROR:+--mirror "$$MIRROR"} $${FROM:+--from "$$FROM"}
 
-data-check: ## A recipe's data files against its sizes and limits [MODEL=hy3]
+data-check: ## Check a recipe's data files against its sizes and limits [MODEL=hy3]
 	@$(OPERATOR)
 	@$(REPRISE) data check --model "$${MODEL:-hy3}"
 
-model: ## A locked model's weights, each file checked: MODEL=hy3 FOLDER=dir [MIRROR=url] [FROM=dir]
+model: ## Fetch a locked model's weights and check each file: MODEL=hy3 FOLDER=dir [MIRROR=url] [FROM=dir]
 	@$(OPERATOR)
 	@$(REPRISE) model fetch $${MIRROR:+--mirror "$$MIRROR"} $${FROM:+--from "$$FROM"} -- "$${MODEL:-hy3}" "$${FOLDER:?name the folder: FOLDER=...}"
 
-model-check: ## Index, every shard's header and the config of weights: FOLDER=dir [MODEL=hy3] [HOSTFILE=file]
+model-check: ## Check the index, every shard's header and the config of weights: FOLDER=dir [MODEL=hy3] [HOSTFILE=file]
 	@$(OPERATOR)
 	@$(REPRISE) model check $${MODEL:+--lock "$$MODEL"} $${HOSTFILE:+--hostfile "$$HOSTFILE"} -- "$${FOLDER:?name the folder: FOLDER=...}"
 
@@ -118,15 +118,15 @@ hosts: ## Read a hostfile and print its hosts: HOSTFILE=file
 	@$(OPERATOR)
 	@$(REPRISE) hosts -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
 
-doctor: ## Are the machines what training needs [HOSTFILE=file; else this machine] [MACHINE=...]
+doctor: ## Check that hosts are ready for training [HOSTFILE=file; else this machine] [MACHINE=...]
 	@$(OPERATOR)
 	@$(REPRISE) doctor $${MACHINE:+--machine "$$MACHINE"} $${HOSTFILE:+-- "$$HOSTFILE"}
 
-cluster-up: ## Start Ray on every host of HOSTFILE=file, or bring back what is missing [MACHINE=...]
+cluster-up: ## Start Ray on every host of HOSTFILE=file, or restart missing nodes [MACHINE=...]
 	@$(OPERATOR)
 	@$(REPRISE) cluster up $${MACHINE:+--machine "$$MACHINE"} -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
 
-cluster-status: ## Which nodes and GPUs are there now: HOSTFILE=file
+cluster-status: ## Show the nodes and GPUs of the cluster: HOSTFILE=file
 	@$(OPERATOR)
 	@$(REPRISE) cluster status -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
 
@@ -140,11 +140,11 @@ images: ## Build the image of a cluster's hosts on the locked base [MACHINE=h20|
 	@$(OPERATOR)
 	@$(REPRISE) image build $${BASE:+--base "$$BASE"} -- "$${MACHINE:-h20}"
 
-image-cpu: ## Build the rehearsal's image [BASE=debian@sha256:..; else a Debian made here]
+image-cpu: ## Build the rehearsal's image [BASE=debian@sha256:..; else a Debian built here]
 	@$(OPERATOR)
 	@$(REPRISE) image build $${BASE:+--base "$$BASE"} -- cpu
 
-image-verify: ## Is what hosts hold and run built from this lock [MACHINE=h20|s5000|cpu] [HOSTFILE=file]
+image-verify: ## Check that the images of hosts are built from this lock [MACHINE=h20|s5000|cpu] [HOSTFILE=file]
 	@$(OPERATOR)
 	@$(REPRISE) image verify $${HOSTFILE:+--hostfile "$$HOSTFILE"} -- "$${MACHINE:-h20}"
 
@@ -152,11 +152,11 @@ image-save: ## Write an image to a file: FILE=h20.tar [MACHINE=h20|s5000|cpu]
 	@$(OPERATOR)
 	@$(REPRISE) image save --machine "$${MACHINE:-h20}" -- "$${FILE:?name the file: FILE=...}"
 
-image-load: ## Check such a file and load it into this machine's engine: FILE=h20.tar
+image-load: ## Check an image file and load it into this machine's engine: FILE=h20.tar
 	@$(OPERATOR)
 	@$(REPRISE) image load -- "$${FILE:?name the file: FILE=...}"
 
-demo-cluster: ## Four containers as a cluster: doctor, Ray, a job on all, down [BASE=..] [KEEP=1]
+demo-cluster: ## Run four containers as a cluster: doctor, Ray, a job on all, stop [BASE=..] [KEEP=1]
 	@$(OPERATOR)
 	@mkdir -p .cache; name=.cache/demo-image.$$$$; trap 'rm -f "$$name"' EXIT; \
 		$(REPRISE) image build $${BASE:+--base "$$BASE"} --name-file "$$name" -- cpu && \
@@ -164,20 +164,20 @@ demo-cluster: ## Four containers as a cluster: doctor, Ray, a job on all, down [
 
 ##@ Run
 .PHONY: train reproduce baseline
-train: ## Check, submit, stay with it [MODEL=rehearsal] [HOSTFILE=file | ADDRESS=url] [DRY_RUN=1] [SEED=n] [ALGO=..] [FORCE=rule] | RESUME=run
+train: ## Check, submit and watch [MODEL=rehearsal] [HOSTFILE=file | ADDRESS=url] [DRY_RUN=1] [SEED=n] [ALGO=..] [FORCE=rule] | RESUME=run
 	@$(OPERATOR)
 	@if [ -z "$$HOSTFILE$$ADDRESS$$RAY_ADDRESS$$RESUME" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then $(REHEARSAL); fi
 	@if [ -z "$$RESUME$$MODEL" ]; then MODEL=rehearsal; fi; \
 	$(REPRISE) train $${RESUME:+--resume "$$RESUME"} $${DRY_RUN:+--dry-run} $${ADDRESS:+--address "$$ADDRESS"} $${SEED:+--seed "$$SEED"} $${ALGO:+--algo "$$ALGO"} $${FORCE:+--force "$$FORCE"} -- $${MODEL:+"$$MODEL"} $${HOSTFILE:+"$$HOSTFILE"}
 
-reproduce: ## To a judged curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron] [CONTAINER=1] [RUN=folder]
+reproduce: ## Train and judge the curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron] [CONTAINER=1] [RUN=folder]
 	@$(OPERATOR)
 	@if [ -z "$$RUN$$CONTAINER" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then \
 		case "$${PLATFORM:-cpu}" in cpu) $(REHEARSAL) ;; gpu) scripts/gpu/env.py $${ENGINE:+--engine "$$ENGINE"} ;; esac; \
 	fi
 	@$(REPRISE) $${CONTAINER:+image run $${BASE:+--base "$$BASE"} --} reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"} $${RUN:+--run "$$RUN"} -- "$${MODEL:-rehearsal}"
 
-baseline: ## Record the rehearsal's reference runs; goes on where it stopped [SEEDS=8] [PLATFORM=gpu ENGINE=megatron]
+baseline: ## Record the rehearsal's reference runs; continues where it stopped [SEEDS=8] [PLATFORM=gpu ENGINE=megatron]
 	@$(OPERATOR)
 	@case "$${PLATFORM:-cpu}" in cpu) $(REHEARSAL) ;; gpu) scripts/gpu/env.py $${ENGINE:+--engine "$$ENGINE"} ;; esac
 	@$(REPRISE) baseline $${SEEDS:+--seeds "$$SEEDS"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"}
@@ -188,44 +188,44 @@ runs: ## List the newest runs [MODEL=hy3]
 	@$(OPERATOR)
 	@$(REPRISE) runs $${MODEL:+-- "$$MODEL"}
 
-status: ## What a run is doing, its alarms [RUN=id; else the newest] [WATCH=1]
+status: ## Show the state of a run and its alarms [RUN=id; else the newest] [WATCH=1]
 	@$(OPERATOR)
 	@$(REPRISE) status $${WATCH:+--watch} $${RUN:+-- "$$RUN"}
 
-logs: ## The log of a run's job [RUN=id; else the newest] [FOLLOW=1] [ATTEMPT=n]
+logs: ## Print the log of a run's job [RUN=id; else the newest] [FOLLOW=1] [ATTEMPT=n]
 	@$(OPERATOR)
 	@$(REPRISE) logs $${FOLLOW:+--follow} $${ATTEMPT:+--attempt "$$ATTEMPT"} $${RUN:+-- "$$RUN"}
 
-stop: ## End a run, its job only: RUN=id
+stop: ## Stop a run (its job only): RUN=id
 	@$(OPERATOR)
 	@$(REPRISE) stop -- "$${RUN:?name the run: RUN=...}"
 
-checkpoint-check: ## Are checkpoints whole, can a job continue from them: FOLDER=dir [WORLD_SIZE=128]
+checkpoint-check: ## Check that checkpoints are complete and a job can resume from them: FOLDER=dir [WORLD_SIZE=128]
 	@$(OPERATOR)
 	@$(REPRISE) checkpoint check $${WORLD_SIZE:+--world-size "$$WORLD_SIZE"} -- "$${FOLDER:?name the folder: FOLDER=...}"
 
 ##@ Work on the project
 .PHONY: test test-fast test-full lint bench docs docs-site lock-requirements
-# Side by side: tests/conftest.py says how many and what stays together. Without compiled files every
-# worker would rewrite and compile all tests anew: half of the time that it takes to collect them.
+# Side by side: tests/conftest.py has the number of workers and the groups that stay together. Without
+# compiled files every worker would compile all tests again: half of the time of collecting them.
 test test-fast test-full: export PYTHONDONTWRITEBYTECODE :=
-test: ## All tests that CI runs: fast ones, then the real three-step run
+test: ## Run all tests of CI: fast ones, then the real three-step run
 	@scripts/system.sh
 	@$(DEV)
 	@$(REHEARSAL)
 	@.venv/bin/python -m pytest -n auto -m 'not full and not regression'
 
-test-fast: ## The tests that need no rehearsal environment
+test-fast: ## Run the tests that need no rehearsal environment
 	@$(DEV)
 	@.venv/bin/python -m pytest -n auto
 
-test-full: ## Also what is too long for CI; resumes, and writes docs/testing.md [ROOMS="lock run"] [LAST_FAILED=1]
+test-full: ## Run all tests, also those too long for CI; resumes, writes docs/testing.md [ROOMS="lock run"] [LAST_FAILED=1]
 	@scripts/system.sh
 	@$(DEV)
 	@$(REHEARSAL)
 	@.venv/bin/python scripts/test_full.py $${LAST_FAILED:+--last-failed} --rooms "$$ROOMS"
 
-lint: ## ruff, mypy, shellcheck, hadolint
+lint: ## Run ruff, mypy, shellcheck, hadolint
 	@$(DEV)
 	@scripts/lint.sh
 
@@ -235,7 +235,7 @@ bench: ## Run a benchmark on an idle machine: BENCH=data/files; else list them
 		.venv/bin/python "benchmarks/$$BENCH.py"; \
 	else \
 		for file in benchmarks/*/*.py; do printf '%-24s %s\n' "$$(echo "$$file" | cut -d/ -f2- | cut -d. -f1)" "$$(head -1 "$$file" | tr -d '"')"; done; \
-		[ -z "$$BENCH" ] || { printf 'error BENCH=%s: there is no such benchmark; there are those above\n' "$$BENCH" >&2; exit 1; }; \
+		[ -z "$$BENCH" ] || { printf 'error BENCH=%s: unknown benchmark; the list is above\n' "$$BENCH" >&2; exit 1; }; \
 	fi
 
 docs: ## Write docs/cli.md (commands' help), docs/rules.md (registry), docs/schemas (models)
@@ -257,5 +257,5 @@ lock-requirements: ## Rewrite requirements/*.txt from *.in (needs an index)
 
 ##@ Help
 .PHONY: help
-help: ## This list
+help: ## Show this list
 	@awk -f scripts/help.awk $(MAKEFILE_LIST)

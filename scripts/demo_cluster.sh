@@ -4,7 +4,7 @@
 #   scripts/demo_cluster.sh IMAGE [--keep]
 #
 # IMAGE is the cpu image (`make image-cpu` prints its name). --keep leaves the containers up and
-# says how to look around and how to take them down. Needs docker compose, or docker-compose, and
+# prints how to open a shell in them and how to stop them. Needs docker compose, or docker-compose, and
 # ssh-keygen; REPRISE_ENGINE names another docker, DEMO_OVERRIDE a further compose file.
 set -eu
 cd "$(dirname "$0")/.."
@@ -62,7 +62,7 @@ Host *
   UserKnownHostsFile /run/operator/known_hosts
 CONFIG
 cat >"$DEMO/operator/site.toml" <<SITE
-profile = "cpu"
+machine = "cpu"
 [ssh]
 config = "/run/operator/ssh_config"
 [paths]
@@ -77,7 +77,7 @@ compose up --detach --wait --quiet-pull >"$DEMO/up.log" 2>&1 || { cat "$DEMO/up.
 say 'doctor and Ray'
 on_head "$reprise" cluster up /run/operator/hostfile
 say 'a job on all four'
-# The token lies where `cluster up` says; Ray's own client reads it from there.
+# `cluster up` prints the path of the token; Ray's own client reads it from there.
 # shellcheck disable=SC2016 # expanded on the head
 on_head sh -eu -c 'RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$(echo "$HOME"/.local/state/reprise/clusters/*/token)
     export RAY_AUTH_MODE RAY_AUTH_TOKEN_PATH
@@ -85,8 +85,8 @@ on_head sh -eu -c 'RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$(echo "$HOME"/.local
         -- "$1" /run/operator/demo_job.py' sh "$python"
 if [ "$keep" = --keep ]; then
     trap - EXIT INT TERM HUP
-    printf 'look around:   %s exec head bash\n' "$compose -f docker/compose.yaml"
-    printf 'take it down:  DEMO=%s REPRISE_IMAGE=%s %s down --volumes && rm -r %s\n' \
+    printf 'shell:  %s exec head bash\n' "$compose -f docker/compose.yaml"
+    printf 'stop:   DEMO=%s REPRISE_IMAGE=%s %s down --volumes && rm -r %s\n' \
         "$DEMO" "$image" "$compose -f docker/compose.yaml" "$DEMO"
     exit 0
 fi

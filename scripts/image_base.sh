@@ -1,9 +1,9 @@
 #!/bin/sh
-# Make a small Debian 12 from Debian's own packages and give it to the container engine.
+# Build a small Debian 12 from Debian's own packages and load it into the container engine.
 #
 #   scripts/image_base.sh NAME:TAG
 #
-# For sites that reach Debian's packages and no container registry. Needs mmdebstrap, and root or
+# For sites with access to Debian's packages but to no container registry. Needs mmdebstrap, and root or
 # user namespaces. APT_SOURCES as for docker/common/apt.sh ("URL SUITE COMPONENT..."; separated by
 # semicolons); without it mmdebstrap's own default. Packages stay as they are: nothing of this
 # machine, its certificates and settings of apt included, goes into it.

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What does this host's container engine hold and run? Prints as scripts/probe.sh prints.
+# Print the images and containers of this host's engine, in the format of scripts/probe.sh.
 #   I_ENGINE the engine   I_IMAGE the image
-# The image is started once, without network, to read what it says of itself, and removed.
+# The image is started once, without network, to read its provenance, and removed.
 set -u
 : "${I_ENGINE:?}" "${I_IMAGE:?}"
 id=$("$I_ENGINE" image inspect --format '{{.Id}}' "$I_IMAGE" 2>&1)
@@ -16,7 +16,7 @@ printf '= id %s\n' "$id"
 about=$("$I_ENGINE" run --rm --network none --no-healthcheck --label io.reprise.verify=1 \
     --entrypoint cat "$I_IMAGE" /etc/reprise/provenance.json 2>/dev/null)
 case $? in
-    125 | 126 | 127) printf '%s starts no container of %s\n' "$I_ENGINE" "$I_IMAGE" >&2; exit 1 ;;
+    125 | 126 | 127) printf '%s cannot start a container of %s\n' "$I_ENGINE" "$I_IMAGE" >&2; exit 1 ;;
 esac
 printf '= provenance %s\n' "$(printf '%s' "$about" | tr -d '\n')"
 "$I_ENGINE" ps --quiet --filter label=reprise.cluster | while read -r one; do

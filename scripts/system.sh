@@ -1,5 +1,5 @@
 #!/bin/sh
-# See that the commands of requirements/debian.txt are there; as root on Debian, install the rest.
+# Check that the commands of requirements/debian.txt exist; as root on Debian, install missing ones.
 set -eu
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/sbin
@@ -20,6 +20,6 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     # shellcheck disable=SC2086
     exec apt-get install -y -q --no-install-recommends $missing >&2
 fi
-printf 'error: the tests need commands that are not here; Debian packages:%s\n' "$missing" >&2
+printf 'error: the tests need missing commands; Debian packages:%s\n' "$missing" >&2
 printf '    fix: as root, apt-get install%s\n' "$missing" >&2
 exit 2

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Open a bundle where nothing is installed yet: check each part and put its files together.
+# Open a bundle on a machine with nothing installed: check each part and join its files.
 #
 #   sh unbundle.sh FOLDER BUNDLE            a bundle in one file
 #   sh unbundle.sh FOLDER BUNDLE.part*      a bundle in parts, in order
 #
 # Needs tar, sha256sum and a POSIX shell. Afterwards FOLDER/git/project.bundle is the project and
-# FOLDER/wheels the environments; docs/airgap.md says how to go on. This checks each part's
+# FOLDER/wheels the environments; docs/airgap.md has the next steps. This checks each part's
 # manifest and puts pieces together; `reprise setup --bundle` checks every bit again.
 set -eu
 
@@ -21,7 +21,7 @@ for part; do
     want=${want%.json}
     have=$(tar xOf "$part" "$manifest" | sha256sum | cut -d ' ' -f 1)
     if [ "$want" != "$have" ]; then
-        printf 'error: %s is damaged: its manifest is not what its name says\n' "$part" >&2
+        printf 'error: %s is damaged: its manifest does not match its name\n' "$part" >&2
         printf '    fix: copy it again\n' >&2
         exit 1
     fi

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Make or repair one of the two Python environments; when nothing changed, return at once.
+# Create or repair one of the two Python environments; when nothing changed, return at once.
 #
 #   scripts/venv.sh operator|dev|rehearsal [--python PYTHON]
 #
-# operator   .venv            what `reprise` needs
-# dev        .venv            that, and what tests and lint need
+# operator   .venv            the packages of `reprise`
+# dev        .venv            the same, with tests and linters
 # rehearsal  .venv-rehearsal  torch, vLLM (CPU), verl, Ray and the plug-ins of plugins/
 #
 # REPRISE_INDEX_URL, REPRISE_EXTRA_INDEX_URL  a site's own package index, and further ones
@@ -55,7 +55,7 @@ version_of() {
 
 supported() { case $(version_of "$1") in 3.11.* | 3.12.*) return 0 ;; *) return 1 ;; esac }
 
-# The interpreter to build on: the one asked for, else python3, else one by its full name.
+# The interpreter to build on: the one given, else python3, else one by its full name.
 choose_python() {
     for candidate in ${python:+"$python"} ${python:-python3 python3.11 python3.12}; do
         if supported "$candidate"; then
@@ -94,7 +94,7 @@ plugins_current() { [ "$kind" != rehearsal ] || has_stamp plugins "$(plugin_stam
 
 if base_current && plugins_current; then exit 0; fi
 
-# A bundle for a machine without an index put the operator's packages beside the project.
+# A bundle for a machine without an index put the operator's packages next to the project.
 if [ "$kind" = operator ] && [ -f ../operator/reprise-site.json ]; then
     exec scripts/gpu/operator_env.py
 fi
@@ -105,7 +105,7 @@ start=$(date +%s)
 say() { printf '%s %4ds  %s\n' "$venv" "$(($(date +%s) - start))" "$1" >&2; }
 
 mkdir -p .cache 2>/dev/null && [ -w .cache ] && [ -w . ] ||
-    die "$venv must be made or repaired, and $root cannot be written by $(id -un)" \
+    die "$venv must be created or repaired, but $(id -un) cannot write to $root" \
         "as the owner of the checkout: $0 $kind"
 work=.cache/setup-$kind
 log=$work.log
@@ -150,7 +150,7 @@ step() {
     job=''
     tail -n 15 "$log" >&2
     die "$venv: '$title' failed; the whole output is in $log" \
-        'mend what it says (network, index, disk space) and repeat the command; it takes up where it stopped'
+        'fix the cause (network, index, disk space) and repeat the command; it continues where it stopped'
 }
 
 # A site's index counts for both clients. Every file is checked against its hash, so it does not
@@ -230,7 +230,7 @@ lines_of() {
 
 make_venv() {
     if [ -d "$venv" ] && [ ! -f "$stamps/root" ] && ! { [ -f "$venv/pyvenv.cfg" ] && supported "$py"; }; then
-        die "$venv exists and was not made here" "move it away: mv $venv $venv.old"
+        die "$venv exists and was not created by this script" "move it away: mv $venv $venv.old"
     fi
     if [ -x "$py" ] && same_place_and_python; then
         "$py" -m pip --version >/dev/null 2>&1 && return
@@ -298,11 +298,11 @@ install_torch() {
     pip_install --no-compile --require-hashes -r "$work.torch-cpu.txt" && return
     # With a constraint on torch in the site's pip settings, pip calls the missing build a conflict.
     grep -qE 'No matching distribution found for torch|ResolutionImpossible' "$log" || return
-    echo 'neither the index nor a folder has a CPU build of torch; taking the one that there is'
+    echo 'no CPU build of torch in the index or the folder; installing the public (CUDA) build'
     install --require-hashes -r "$work.torch.txt"
 }
 
-# Built from a copy: a build folder left in plugins/ could bring back a deleted module.
+# Built from a copy: a build folder left in plugins/ could restore a deleted module.
 install_plugins() {
     rm -rf "$work.plugins"
     cp -R plugins "$work.plugins"

@@ -1,4 +1,4 @@
-"""The bundle's file format: tar parts in which no bit can change unseen.
+"""The bundle's file format: tar parts in which every changed bit is detected.
 
 Each part is a plain tar file (`tar xf` opens it). Its first member is the part's manifest, named
 after its own SHA-256; the manifest lists the files of the whole bundle and the pieces of them that
@@ -33,7 +33,7 @@ _BLOCK = 512
 _READ = 2**20
 _END = bytes(2 * _BLOCK)
 _MANIFEST = re.compile(r"manifest-([0-9a-f]{64})\.json")
-# No real manifest comes near it: what claims more is not ours.
+# Far above any real manifest: a larger one is not ours.
 _MANIFEST_LIMIT = 64 * 2**20
 
 # Called for each piece with the path and offset; gives the function that takes its bytes.
@@ -61,9 +61,14 @@ def plan(items: Sequence[tuple[str, int]], part_size: int | None) -> list[list[P
     listing = sum(len(path) + 120 for path, _ in items)
     room = part_size - listing - 16 * _BLOCK
     if room < part_size / 2:
-        fix = f"use at least {2 * (listing + 16 * _BLOCK) // 2**20 + 1}M"
-        message = f"parts of {part_size} bytes leave no room beside their list of files"
-        raise OperatorError("part-size", "--part-size", message, fix)
+        least = 2 * (listing + 16 * _BLOCK) // 2**20 + 1
+        raise OperatorError(
+            "part-size.too-small",
+            "--part-size",
+            part_size=part_size,
+            listing=listing,
+            least=least,
+        )
     parts: list[list[Piece]] = [[]]
     left = room
     for path, size in items:
@@ -90,7 +95,7 @@ def write_part(
 ) -> None:
     """Write one part, whole or not at all, in constant memory.
 
-    `sources` says where each file lies. Raises OperatorError when a file changed since it was
+    `sources` gives the path of each file. Raises OperatorError when a file changed since it was
     hashed.
     """
     body = manifest.to_bytes()
@@ -113,8 +118,7 @@ def _copy(source: Path, piece: Piece, out: IO[bytes], on_bytes: Callable[[int], 
             out.write(block)
             on_bytes(len(block))
     if digest.hexdigest() != piece.sha256:
-        fix = "leave the file alone while the bundle is written, and repeat the command"
-        raise OperatorError("bundle-source", str(source), "changed while it was read", fix)
+        raise OperatorError("bundle-source.changed", str(source))
 
 
 def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
@@ -125,10 +129,10 @@ def _blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def read_part(path: Path, sink: Sink | None = None) -> Manifest:
-    """Read one part whole, check every bit of it, and hand its pieces to `sink`.
+    """Read one whole part, check every bit of it, and pass its pieces to `sink`.
 
-    Bytes reach the sink before they are known to be right: use them only when this returns.
-    Raises OperatorError naming the part when anything in it is not what it was.
+    Bytes reach the sink before they are verified: use them only when this returns.
+    Raises OperatorError naming the part when anything in it has changed.
     """
     try:
         with path.open("rb") as file:
@@ -138,7 +142,7 @@ def read_part(path: Path, sink: Sink | None = None) -> Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of a part, which vouches for itself; the rest of the part is not read.
+    """The manifest of a part, verified by its own name; the rest of the part is not read.
 
     Raises OperatorError naming the part.
     """
@@ -150,9 +154,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _damaged(path: Path, damage: Damage) -> OperatorError:
-    fix = f"copy {path.name} again from where the bundle was made"
-    message = f"is damaged or no part of a bundle: {damage}"
-    return OperatorError("bundle-damaged", path.name, message, fix)
+    return OperatorError("bundle-damaged.part", path.name, damage=damage, name=path.name)
 
 
 def _read(file: IO[bytes], sink: Sink | None) -> Manifest:
@@ -171,17 +173,17 @@ def _read(file: IO[bytes], sink: Sink | None) -> Manifest:
         if got != piece.size:
             raise Damage(f"it ends within {name}")
         if digest.hexdigest() != piece.sha256:
-            raise Damage(f"{name} has another sha256 than its manifest says")
+            raise Damage(f"{name} does not have the sha256 of its manifest")
         _expect(file, _padding(piece.size), f"the padding of {name}")
     _expect(file, _END, "its end")
     if file.read(1):
-        raise Damage("something follows its end")
+        raise Damage("there are bytes after its end")
     return manifest
 
 
 def _expect(file: IO[bytes], wanted: bytes, what: str) -> None:
     if file.read(len(wanted)) != wanted:
-        raise Damage(f"{what} is not as it was written")
+        raise Damage(f"{what} has changed")
 
 
 def _read_manifest(file: IO[bytes]) -> Manifest:
@@ -195,7 +197,7 @@ def _read_manifest(file: IO[bytes]) -> Manifest:
         raise Damage("it does not begin with a manifest")
     body = file.read(info.size)
     if hashlib.sha256(body).hexdigest() != named[1]:
-        raise Damage("its manifest has another sha256 than its name says")
+        raise Damage("its manifest does not have the sha256 of its name")
     _expect(file, _padding(info.size), "the padding of its manifest")
     return parse(body)
 

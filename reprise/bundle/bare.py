@@ -1,6 +1,6 @@
-"""What a bundle holds for a machine that has Python and torch, and neither git nor pip to use.
+"""Content of a bundle for a machine that has Python and torch, but neither git nor pip.
 
-Everything is a .tar.xz that says by its path where it belongs: `project.tar.xz` is the project,
+Everything is a .tar.xz whose path shows where it belongs: `project.tar.xz` is the project,
 `trees/<name>.tar.xz` the packages of a source tree, `site/<name>-000.tar.xz` a part of an
 environment's site tree, `operator/…` the same of what `reprise` itself needs, `also/<path>` a file
 of the project's ignored folders, such as a model that was built elsewhere. scripts/gpu/unpart.py
@@ -68,7 +68,7 @@ def collect_bare(
                     on_step(f"{short}: site tree", 0, None)
                     files |= _site(root, folder, short, entry, entry.python)
                     _operator(root, folder, lock, entry.python, files, on_step)
-                case Package() if pinned_elsewhere(root, lock, chosen, entry) or _brought(
+                case Package() if pinned_elsewhere(root, lock, chosen, entry) or _has_file(
                     entry, files
                 ):
                     pass
@@ -76,7 +76,7 @@ def collect_bare(
                     pass  # part of the project, which is in every bundle
                 case _:
                     left_out.append(name)
-                    report.note("bundle-note.bundle", name)
+                    report.note("bundle-note.left-out", name)
                     continue
             entries.append(name)
             report.passed(name)
@@ -85,7 +85,7 @@ def collect_bare(
 
 @contextlib.contextmanager
 def adding(name: str, report: Report) -> Iterator[None]:
-    """What is wrong with the entry `name` while it is added goes into `report`."""
+    """Problems with the entry `name` while it is added go into `report`."""
     try:
         yield
     except GitError as error:
@@ -96,13 +96,12 @@ def adding(name: str, report: Report) -> Iterator[None]:
 
 
 def has_commits(root: Path, report: Report) -> bool:
-    """Whether the project is a checkout; what of it a bundle does not carry is reported."""
+    """Whether the project is a checkout; what a bundle leaves out of it is reported."""
     if not (root / ".git").exists():
-        report.note("bundle-note.git-checkout-so", "project")
+        report.note("bundle-note.no-checkout", "project")
         return False
     if git("status", "--porcelain", "--untracked-files=no", cwd=root).strip():
-        message = "has changes that are not committed: the bundle carries the last commit"
-        report.warn("bundle-project", "project", message, "commit them and repeat the command")
+        report.warn("bundle-project.uncommitted", "project")
     return True
 
 
@@ -128,8 +127,7 @@ def further_files(root: Path, also: Sequence[Path]) -> dict[str, Path]:
         for file in found:
             inside = file.resolve().is_relative_to(root.resolve())
             if not inside or not file.is_file():
-                fix = f"name files or folders below {root}"
-                raise OperatorError("bundle-also", str(file), "is no file of the project", fix)
+                raise OperatorError("bundle-also.outside", str(file), root=root)
             files[f"also/{file.resolve().relative_to(root.resolve()).as_posix()}"] = file
     return files
 
@@ -137,22 +135,36 @@ def further_files(root: Path, also: Sequence[Path]) -> dict[str, Path]:
 def bare_tree(root: Path, name: str, tree: Tree) -> list[str]:
     """What of a tree's checkout goes into the bundle: its packages and the licence.
 
-    Git packs what it has at the commit, whatever is in the work tree. Raises OperatorError where
-    the checkout has not the locked commit.
+    Git packs what it has at the commit, whatever is in the work tree. Raises OperatorError when
+    the checkout does not have the locked commit.
     """
     checkout = root / (tree.path or "")
-    fix = f"`reprise setup tree.{name}`"
+    where = f"tree.{name}"
     if tree.commit is None or not (checkout / ".git").exists():
-        message = f"{checkout} is not a checkout of it, expected commit {tree.commit}"
-        raise OperatorError("bundle-tree", f"tree.{name}", message, fix)
+        raise OperatorError(
+            "bundle-tree.absent", where, folder=checkout, commit=tree.commit, name=name
+        )
     try:
         found = git("rev-parse", f"{tree.commit}^{{tree}}", cwd=checkout).strip()
     except GitError as error:
-        message = f"{checkout} has not the locked commit {tree.commit}: {error.last_line}"
-        raise OperatorError("bundle-tree", f"tree.{name}", message, fix) from error
+        raise OperatorError(
+            "bundle-tree.no-commit",
+            where,
+            folder=checkout,
+            commit=tree.commit,
+            reason=error.last_line,
+            name=name,
+        ) from error
     if tree.tree is not None and found != tree.tree:
-        message = f"{checkout}: {tree.commit} has tree {found}, the lock says {tree.tree}"
-        raise OperatorError("bundle-tree", f"tree.{name}", message, fix)
+        raise OperatorError(
+            "bundle-tree.tree-hash",
+            where,
+            folder=checkout,
+            commit=tree.commit,
+            found=found,
+            expected=tree.tree,
+            name=name,
+        )
     base = "" if tree.import_root in ("", ".") else f"{tree.import_root}/"
     package = (tree.import_package or "").split("/")[0]
     paths = [f"{base}{package}" if package else "."]
@@ -179,7 +191,7 @@ def _site(
 def _operator(
     root: Path, folder: Path, lock: Lock, python: str, files: dict[str, Path], on_step: OnStep
 ) -> None:
-    """What `reprise` needs, for the machine's Python: its own packages beside the machine's."""
+    """The packages of `reprise` itself, for the machine's Python."""
     for name, environment in lock.environment.items():
         if "operator" in environment.machines:
             on_step(f"{name}: site tree", 0, None)
@@ -187,7 +199,7 @@ def _operator(
             files |= {f"operator/{path.name}": path for path in packed.values()}
 
 
-def _brought(package: Package, files: dict[str, Path]) -> bool:
+def _has_file(package: Package, files: dict[str, Path]) -> bool:
     """Whether a file of the package is among the further ones."""
     named = package.name.replace("-", "_")
     also = [path for path, file in files.items() if file.name.startswith(named)]
@@ -205,7 +217,11 @@ def pinned_elsewhere(root: Path, lock: Lock, chosen: Sequence[str], package: Pac
                 continue
             if pin.version == package.version and set(package.sha256) & set(pin.sha256):
                 return True
-            message = f"{environment.requirements} pins {pin.version}, the lock {package.version}"
-            fix = "let both name one version"
-            raise OperatorError("bundle-package", f"package.{package.name}", message, fix)
+            raise OperatorError(
+                "bundle-package.version",
+                f"package.{package.name}",
+                file=environment.requirements,
+                pinned=pin.version,
+                locked=package.version,
+            )
     return False

@@ -1,4 +1,4 @@
-"""verl's config files from a bundle, for the check of recipes where no checkout of verl lies."""
+"""verl's config files from a bundle, for the check of recipes without a checkout of verl."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CONFIGS = "requirements/verl-configs.txt"
 
 
 def place_configs(root: Path, wheels: Path, report: Report) -> None:
-    """Unpack the locked wheels of CONFIGS that lie in `wheels` to .cache/verl-<version>.
+    """Unpack the locked wheels of CONFIGS in `wheels` to .cache/verl-<version>.
 
-    That is where the check of a recipe looks before it asks a package index. What is there stays;
+    The check of a recipe looks there before it asks a package index. Existing folders stay;
     a wheel that the lock does not name is left where it is.
     """
     file = root / CONFIGS
@@ -34,7 +34,7 @@ def place_configs(root: Path, wheels: Path, report: Report) -> None:
             half = Path(scratch) / "site"
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(half)
-            # Another command may have been quicker; its result is the same bytes.
+            # Another command may have finished first; its result is the same bytes.
             if not target.exists():
                 shutil.move(half, target)
         report.passed("bundle-configs")

@@ -1,4 +1,4 @@
-"""Make a bundle: everything that a machine without a network needs, in one file or in parts."""
+"""Create a bundle: everything that a machine without a network needs, in one file or in parts."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def create(
 
     The project itself is always in it, and the operator's environment, for `gpu` as a site tree;
     `also` are further files below the project (gpu alone).
-    What is fetched or made on the way is kept beside the target until the bundle is complete, so
-    that a repeated command takes up where it stopped; parts that are there already stay. What any
-    entry lacks is reported before the first of them is fetched or packed. `data`:
+    Fetched and packed files stay next to the target until the bundle is complete, so that a
+    repeated command continues where it stopped; finished parts stay. What any entry lacks is
+    reported before the first of them is fetched or packed. `data`:
     `bundle` (its identity), `parts` (file, bytes, sha256), `entries`, `left_out`. Raises
     OperatorError.
     """
@@ -61,7 +61,7 @@ def create(
     chosen = list(dict.fromkeys(chosen))
     _may_be_written(target, part_size)
     report = Report("bundle create")
-    on_step("checking what is here", 0, None)
+    on_step("checking entries", 0, None)
     if not check_ready(lock_path.parent, lock, chosen, machine, with_images, also, report):
         return report
     work = target.with_name(f"{target.name}.work")
@@ -118,11 +118,10 @@ def _create(
 
 
 def _may_be_written(target: Path, part_size: int | None) -> None:
-    """Raise OperatorError, before anything is fetched, where the bundle could not be written."""
+    """Raise OperatorError, before anything is fetched, when the bundle could not be written."""
     plan([], part_size)
     if target.is_dir():
-        message = "expected a file to write, found a folder"
-        raise OperatorError("bundle-exists", str(target), message, f"name a file: {target}/NAME")
+        raise OperatorError("bundle-exists.folder", str(target), path=target)
     if target.exists():
         try:
             read_manifest(target)
@@ -131,9 +130,7 @@ def _may_be_written(target: Path, part_size: int | None) -> None:
 
 
 def _no_bundle(file: Path, error: OperatorError) -> OperatorError:
-    message = f"exists and is no sound part of a bundle ({error.message})"
-    fix = f"move {file} away, or write the bundle under another name"
-    return OperatorError("bundle-exists", str(file), message, fix)
+    return OperatorError("bundle-exists.not-a-bundle", str(file), reason=error.message, path=file)
 
 
 def _collect(
@@ -163,7 +160,7 @@ def _collect(
                     pass  # part of the project, which is in every bundle
                 case _:
                     left_out.append(name)
-                    report.note("bundle-note.bundle", name)
+                    report.note("bundle-note.left-out", name)
                     continue
             entries.append(name)
             report.passed(name)
@@ -171,7 +168,7 @@ def _collect(
 
 
 def _project(staging: Staging, report: Report) -> None:
-    """The project itself first, then the script that opens a bundle where nothing is installed."""
+    """The project itself first, then the script that opens a bundle without `reprise`."""
     script = staging.root / SCRIPT
     if script.is_file():
         staging.files["unbundle.sh"] = script
@@ -179,7 +176,7 @@ def _project(staging: Staging, report: Report) -> None:
     if not has_commits(staging.root, report):
         return
     target = staging.folder / "project.bundle"
-    # With its branch, so that a clone of the bundle stands on it.
+    # With its branch, so that a clone of the bundle checks it out.
     branch = git("rev-parse", "--abbrev-ref", "HEAD", cwd=staging.root).strip()
     refs = ["HEAD"] if branch == "HEAD" else ["HEAD", f"refs/heads/{branch}"]
     git("bundle", "create", "-q", str(target.absolute()), *refs, cwd=staging.root)
@@ -246,7 +243,7 @@ def _write(
 
 
 def _is_there(file: Path, manifest: Manifest) -> bool:
-    """Whether `file` is this very part, whole. A file that is no bundle is not overwritten."""
+    """Whether `file` is this very part, whole. Any other file is not overwritten."""
     if not file.exists():
         return False
     try:
@@ -254,6 +251,5 @@ def _is_there(file: Path, manifest: Manifest) -> bool:
     except OperatorError as error:
         raise _no_bundle(file, error) from error
     if not same:
-        fix = f"move {file} away, or write the bundle under another name"
-        raise OperatorError("bundle-exists", str(file), "exists and is of another bundle", fix)
+        raise OperatorError("bundle-exists.other", str(file), path=file)
     return True

@@ -1,4 +1,4 @@
-"""What a part of a bundle says of the bundle and of itself."""
+"""The manifest of a part: the files of the whole bundle, and the pieces in this part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMAT = "reprise-bundle-1"
 
 
 class Damage(Exception):
-    """A part is not what it says; turned into an OperatorError that names the part."""
+    """A part has changed or is not a part; turned into an OperatorError that names the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A run of bytes of one file, as one part carries it."""
+    """A range of bytes of one file, as one part contains it."""
 
     path: str
     offset: int
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a part says of the bundle and of itself; `part` counts from 1."""
+    """The bundle and one part of it; `part` counts from 1."""
 
     part: int
     parts: int
@@ -51,7 +51,7 @@ class Manifest:
 
     @property
     def bundle(self) -> str:
-        """The bundle's identity: the digest of its files' list and of what it says of itself."""
+        """The bundle's identity: the digest of its list of files and of `about`."""
         body = {"files": [[i.path, i.size, i.sha256] for i in self.items], "about": self.about}
         return hashlib.sha256(_canonical(body)).hexdigest()
 
@@ -79,7 +79,7 @@ def _canonical(value: Any) -> bytes:
 
 
 def parse(body: bytes) -> Manifest:
-    """A manifest from its bytes. Raises Damage when it is none, or contradicts itself."""
+    """A manifest from its bytes. Raises Damage when it is not valid or not consistent."""
     try:
         raw = json.loads(body)
         if raw["format"] != FORMAT:
@@ -96,7 +96,7 @@ def parse(body: bytes) -> Manifest:
     for piece in pieces:
         inside = piece.offset >= 0 and piece.offset + piece.size <= sizes.get(piece.path, -1)
         if not inside or piece.size < 0:
-            raise Damage(f"its manifest names a piece that is not of a file: {piece.path!r}")
+            raise Damage(f"its manifest names a piece outside any file: {piece.path!r}")
     if manifest.bundle != raw.get("bundle"):
         raise Damage("its manifest belongs to another bundle")
     return manifest

@@ -1,4 +1,4 @@
-"""Take a bundle in: check it, lay it out part by part, and give what it holds to `setup`."""
+"""Open a bundle: check it, unpack it part by part, and pass its content to `setup`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from reprise.bundle.manifest import Manifest, Piece
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import sha256_file
 from reprise.core.findings import Report
+from reprise.core.rules import render
 from reprise.lock.model import Lock
 from reprise.lock.read import data_folder, read_lock
-from reprise.trees.bring import Brought
+from reprise.trees.install import Unpacked
 from reprise.trees.setup import alone
 
 __all__ = ["Laid", "lay_out", "parts_of", "place_data", "verify_bundle"]
@@ -26,16 +27,15 @@ CACHE = ".cache/bundles"
 
 
 def parts_of(target: Path) -> list[Path]:
-    """The files that `target` stands for: itself, or the parts that lie beside its name.
+    """The files of the bundle `target`: itself, or the parts with its name.
 
-    Raises OperatorError when there is neither.
+    Raises OperatorError when there are none.
     """
     if target.is_file():
         return [target]
     found = sorted(target.parent.glob(f"{target.name}.part[0-9]*"))
     if not found:
-        fix = "name the bundle as it was given to `bundle create`, or one of its parts"
-        raise OperatorError("bundle", str(target), "there is no such bundle and no part of it", fix)
+        raise OperatorError("bundle.absent", str(target))
     return found
 
 
@@ -43,7 +43,7 @@ def verify_bundle(target: Path, on_step: OnStep = lambda *_: None) -> Report:
     """Check every bit of a bundle, part by part.
 
     A damaged part is an error that names it; a part that is not there leaves the bundle unknown.
-    `data`: `bundle`, `parts`, `missing`, `entries`. Raises OperatorError when there is no file.
+    `data`: `bundle`, `parts`, `missing`, `entries`. Raises OperatorError when no file exists.
     """
     report = Report("bundle verify")
     seen: dict[str, dict[int, Manifest]] = {}
@@ -58,9 +58,7 @@ def verify_bundle(target: Path, on_step: OnStep = lambda *_: None) -> Report:
         report.passed(file.name)
         seen.setdefault(manifest.bundle, {})[manifest.part] = manifest
     if len(seen) > 1:
-        fix = "keep the parts of one bundle in one folder"
-        message = f"the parts beside this name are of {len(seen)} different bundles"
-        report.failed("bundle", str(target), message, fix)
+        report.failed("bundle.mixed", str(target), count=len(seen))
     for identity, manifests in seen.items():
         first = next(iter(manifests.values()))
         missing = sorted(set(range(1, first.parts + 1)) - set(manifests))
@@ -71,8 +69,12 @@ def verify_bundle(target: Path, on_step: OnStep = lambda *_: None) -> Report:
             "entries": first.about.get("entries", []),
         }
         if missing:
-            message = f"of {first.parts} parts, {_listed(missing)} are not here"
-            report.unknown("bundle-complete", str(target), message, "copy them beside the others")
+            report.unknown(
+                "bundle-complete.missing",
+                str(target),
+                parts=first.parts,
+                missing=_listed(missing),
+            )
         else:
             report.passed("bundle-complete")
     return report
@@ -84,34 +86,33 @@ def _listed(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A bundle whose parts have all been checked and laid out in `folder`."""
+    """A bundle whose parts have all been checked and unpacked in `folder`."""
 
     folder: Path
     manifest: Manifest
 
     @property
     def entries(self) -> list[str]:
-        """The entries of the lock that it brings."""
+        """The entries of the lock in it."""
         return list(self.manifest.about.get("entries", []))
 
-    def brought(self) -> Brought:
-        """What it holds for `setup`."""
+    def unpacked(self) -> Unpacked:
+        """Its content for `setup`."""
         git = {path.stem: path for path in sorted((self.folder / "git").glob("*.bundle"))}
         names = [entry.partition(".")[2] for entry in self.entries if entry.startswith("env")]
-        return Brought(git, dict.fromkeys(names, self.folder / "wheels"))
+        return Unpacked(git, dict.fromkeys(names, self.folder / "wheels"))
 
 
 def lay_out(root: Path, targets: Sequence[Path], on_step: OnStep = lambda *_: None) -> Laid | None:
-    """Check parts and lay their pieces out below `root`; None while parts are still missing.
+    """Check parts and unpack their pieces below `root`; None while parts are still missing.
 
-    Each part counts only when every bit of it was right, and is not needed again then: parts may
+    Each part counts only when every bit of it is correct, and is not needed again then: parts may
     come one at a time, each removed before the next. Raises OperatorError for a damaged part and
     for a full disk, CannotTell for parts of different bundles.
     """
     laid = [last_laid(root, file) for file in targets]
     if len({item.folder for item in laid}) > 1:
-        fix = "keep the parts of one bundle in one folder"
-        raise CannotTell("bundle", str(targets[0]), "the parts are of different bundles", fix)
+        raise CannotTell("bundle.mixed-parts", str(targets[0]))
     folder = laid[0].folder
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / ".lock", lambda phase, _: on_step(phase, 0, None)):
@@ -125,7 +126,7 @@ def lay_out(root: Path, targets: Sequence[Path], on_step: OnStep = lambda *_: No
 
 
 def missing_parts(laid: Laid) -> list[int]:
-    """The parts that were not laid out yet."""
+    """The parts that are not unpacked yet."""
     return [
         number for number in range(1, laid.manifest.parts + 1)
         if not (laid.folder / ".parts" / str(number)).exists()
@@ -133,7 +134,7 @@ def missing_parts(laid: Laid) -> list[int]:
 
 
 def last_laid(root: Path, file: Path) -> Laid:
-    """The bundle that the part `file` belongs to, as far as it is laid out."""
+    """The bundle that the part `file` belongs to, as far as it is unpacked."""
     manifest = read_manifest(file)
     return Laid(root / CACHE / manifest.bundle[:16], manifest)
 
@@ -161,7 +162,7 @@ class _Writer:
         return take
 
     def close(self) -> None:
-        """Make what was written last."""
+        """Flush the file to the disk and close it."""
         if self._open is not None:
             self._open.flush()
             os.fsync(self._open.fileno())
@@ -170,7 +171,7 @@ class _Writer:
 
 
 def _take(root: Path, file: Path) -> None:
-    """Lay out one part, unless it was laid out before."""
+    """Unpack one part, unless it was unpacked before."""
     laid = last_laid(root, file)
     folder = laid.folder
     mark = folder / ".parts" / str(laid.manifest.part)
@@ -180,14 +181,15 @@ def _take(root: Path, file: Path) -> None:
     mark.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < needed:
-        message = f"{needed} bytes are to be unpacked, {free} are free in {folder}"
-        raise OperatorError("disk-space", str(folder), message, "free some space and repeat")
+        raise OperatorError(
+            "disk-space.unpack", str(folder), needed=needed, free=free, folder=folder
+        )
     writer = _Writer(folder)
     try:
         read_part(file, writer)
     except OSError as error:
-        fix = "free some space and repeat the command"
-        raise OperatorError("disk-space", str(folder), error.strerror or str(error), fix) from error
+        reason = error.strerror or str(error)
+        raise OperatorError("disk-space.bundle", str(folder), reason=reason) from error
     finally:
         writer.close()
     mark.touch()
@@ -202,35 +204,39 @@ def _finish(laid: Laid, on_step: OnStep) -> None:
         on_step("checking files", number, len(laid.manifest.items))
         if not half.exists() or sha256_file(half) != item.sha256:
             shutil.rmtree(laid.folder / ".parts")
-            message = f"{item.path} is not what the manifest says after unpacking"
-            fix = "check the disk, then repeat the command with every part"
-            raise OperatorError("bundle-damaged", str(laid.folder), message, fix)
+            raise OperatorError("bundle-damaged.file", str(laid.folder), path=item.path)
         final.parent.mkdir(parents=True, exist_ok=True)
         half.rename(final)
 
 
 def place_data(laid: Laid, lock_path: Path, report: Report) -> None:
-    """Put the bundle's data files where the lock says; a file that differs is not overwritten."""
+    """Copy the bundle's data files to the lock's paths; a different file is not overwritten."""
     lock: Lock = read_lock(lock_path)
     for name in [entry for entry in laid.entries if entry.startswith("data.")]:
         data = lock.data.get(name.partition(".")[2])
         if data is None or data.sha256 is None:
-            report.failed(name, name, "the bundle brings it, the lock does not name it", "")
+            _refuse(
+                report, name, name, "bundle-data.not-locked", lock=laid.folder / "versions.lock"
+            )
             continue
         source, target = laid.folder / "data" / data.path, data_folder(lock_path.parent) / data.path
         if target.exists():
             if sha256_file(target) == data.sha256:
                 report.passed(name)
             else:
-                fix = f"move it away (mv {target} {target}.mine) and repeat the command"
-                report.failed(name, str(target), "holds something else; it was not touched", fix)
+                _refuse(report, name, str(target), "bundle-data.differs", path=target)
             continue
         if not source.is_file() or sha256_file(source) != data.sha256:
-            fix = "make the bundle again from this lock"
-            report.failed(name, str(source), "is not the file that the lock names", fix)
+            _refuse(report, name, str(source), "bundle-data.not-the-locked")
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         half = target.with_name(f".{target.name}.part")
         shutil.copyfile(source, half)
         half.rename(target)
         report.passed(name)
+
+
+def _refuse(report: Report, entry: str, where: str, text: str, **values: object) -> None:
+    """Record a text of the registry under the entry's own name."""
+    message, fix = render(text, values)
+    report.failed(entry, where, message, fix)

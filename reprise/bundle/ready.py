@@ -1,4 +1,4 @@
-"""What a bundle needs to be made at all, checked before anything is fetched or packed."""
+"""Preconditions of a bundle, checked before anything is fetched or packed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check_ready(
 ) -> bool:
     """Whether every chosen entry can go into the bundle; each that cannot is in `report`.
 
-    Reads checkouts and data files, and asks pip and the container engine; no network, and nothing
-    is written. Minutes of downloads and of packing come after it.
+    Reads checkouts and data files, and runs pip and the container engine; no network, nothing is
+    written. Downloads and packing, which take minutes, follow it.
     """
     before = len(report.checks)
     for name in chosen:
@@ -89,13 +89,18 @@ def _tree(root: Path, name: str, tree: Tree) -> None:
         folder = root / (tree.path or "") / below
         found = inspect(folder, commit or "", expected)
         if commit is None or found.standing is not Standing.OK:
-            message = f"{folder} is {found.standing.value}, expected the locked commit {commit}"
-            fix = f"`reprise setup tree.{name}`"
-            raise OperatorError("bundle-tree", f"tree.{name}", message, fix)
+            raise OperatorError(
+                "bundle-tree.standing",
+                f"tree.{name}",
+                folder=folder,
+                standing=found.standing.value,
+                commit=commit,
+                name=name,
+            )
 
 
 def _environment(root: Path, lock: Lock, environment: Environment, machine: Machine) -> None:
-    """Its requirements files can be read; on a machine without pip also what is left out."""
+    """Its requirements files can be read; on a machine without pip also the trim file."""
     if machine != "gpu":
         for file in (environment.requirements, *environment.extra):
             _there(root, file)
@@ -114,20 +119,17 @@ def _environment(root: Path, lock: Lock, environment: Environment, machine: Mach
 
 def _there(root: Path, file: str) -> None:
     if not (root / file).is_file():
-        fix = f"`git checkout -- {file}` in {root}"
-        raise OperatorError("bundle-file", str(root / file), "the file is missing", fix)
+        raise OperatorError("bundle-file.missing", str(root / file), file=file, root=root)
 
 
 def _data(root: Path, name: str, data: Data) -> None:
-    path = data_folder(root) / data.path
+    path, where = data_folder(root) / data.path, f"data.{name}"
     if not path.is_file():
-        fix = f"`reprise data fetch data.{name}`, or name the entries that should be in the bundle"
-        raise OperatorError("bundle-data", f"data.{name}", f"{path} is missing", fix)
+        raise OperatorError("bundle-data.missing", where, path=path, name=name)
     if data.sha256 is None:
-        fix = f"`reprise lock update data.{name}`"
-        raise CannotTell("bundle-data", f"data.{name}", "the lock has no sha256 of it", fix)
+        raise CannotTell("bundle-data.no-sha256", where, name=name)
     found = sha256_file(path)
     if found != data.sha256:
-        message = f"{path} has sha256 {found}, expected {data.sha256} (versions.lock)"
-        fix = f"move {path} away, then `reprise data fetch data.{name}`"
-        raise OperatorError("bundle-data", f"data.{name}", message, fix)
+        raise OperatorError(
+            "bundle-data.sha256", where, path=path, found=found, expected=data.sha256, name=name
+        )

@@ -11,12 +11,12 @@ from reprise.bundle.open import last_laid, lay_out, missing_parts, parts_of, pla
 from reprise.core.findings import Report
 from reprise.lock.model import Machine
 from reprise.lock.read import machine_hash, read_lock, resolve_name
-from reprise.trees.bring import PLACED, setup
+from reprise.trees.install import PLACED, setup
 from reprise.trees.setup import OnTree
 
 __all__ = ["setup_from_bundle"]
 
-# What the bundle carries and `setup` puts in place; images and packages are said where they lie.
+# Entries of the bundle that `setup` installs; for images and packages it notes their path.
 _PLACED = tuple(f"{kind}." for kind in PLACED)
 
 
@@ -28,9 +28,9 @@ def setup_from_bundle(
     on_tree: OnTree = lambda *_: None,
     on_step: OnStep = lambda *_: None,
 ) -> Report:
-    """Lay the bundle out and bring its entries (or those of `names`) into place.
+    """Unpack the bundle and install its entries (or those of `names`).
 
-    While parts are missing the report is unknown and says which. Raises OperatorError for damage.
+    While parts are missing the report is unknown and lists them. Raises OperatorError for damage.
     """
     root = lock_path.parent
     files = parts_of(bundle)
@@ -41,30 +41,39 @@ def setup_from_bundle(
         missing = missing_parts(known)
         have = known.manifest.parts - len(missing)
         numbers = ", ".join(map(str, missing))
-        message = f"{have} of {known.manifest.parts} parts are unpacked; still missing: {numbers}"
-        fix = "repeat the command with the next part; those unpacked are not needed again"
-        report.unknown("bundle-complete", bundle.name, message, fix)
+        report.unknown(
+            "bundle-complete.unpacked",
+            bundle.name,
+            have=have,
+            parts=known.manifest.parts,
+            missing=numbers,
+        )
         report.data["missing"] = missing
         return report
     lock = read_lock(lock_path)
     about = laid.manifest.about
     if about.get("machine_sha256") != machine_hash(lock, about.get("machine", machine)):
-        message = f"was made for another state of the lock ({about.get('machine')})"
-        fix = f"use the lock in {laid.folder}/versions.lock, or make the bundle again"
-        report.warn("bundle-lock", bundle.name, message, fix)
+        report.warn(
+            "bundle-lock.other-state",
+            bundle.name,
+            machine=about.get("machine"),
+            folder=laid.folder,
+        )
     wanted = [resolve_name(lock, name, PLACED) for name in names]
     entries = [name for name in laid.entries if not wanted or name in wanted]
     placed = [name for name in entries if name.startswith(_PLACED)]
     if placed:
-        report.absorb(brought := setup(lock_path, placed, machine, (), on_tree, laid.brought()))
-        report.data |= brought.data
+        report.absorb(
+            placed_report := setup(lock_path, placed, machine, (), on_tree, laid.unpacked())
+        )
+        report.data |= placed_report.data
     place_configs(root, laid.folder / "wheels", report)
     if any(name.startswith("data.") for name in entries):
         place_data(laid, lock_path, report)
     for archive in sorted((laid.folder / "images").glob("*.tar")):
-        report.note("bundle-note.load-into-engine", archive.stem, archive=archive)
+        report.note("bundle-note.image", archive.stem, archive=archive)
     if any(name.startswith("package.") for name in entries):
-        report.note("bundle-note.wheels-lie-wheels", "packages", folder=laid.folder)
-    report.note("bundle-note.holds-unpacked-bundle", str(laid.folder))
+        report.note("bundle-note.wheels", "packages", folder=laid.folder)
+    report.note("bundle-note.unpacked", str(laid.folder))
     report.settle("bundle-complete")
     return report

@@ -1,6 +1,6 @@
 """An environment as a folder (a site tree), trimmed and packed, for machines that have torch.
 
-A machine that brings its own Python and torch needs neither an installer nor an index: a folder on
+A machine with its own Python and torch needs neither an installer nor an index: a folder on
 its import path is enough. What is left out of it is listed in a TOML file, each with its reason.
 """
 
@@ -53,8 +53,7 @@ def read_trim(path: Path) -> tuple[Trim, ...]:
         rows = tomllib.loads(path.read_text(encoding="utf-8"))["leave_out"]
         return tuple(Trim(str(row["pattern"]), str(row["why"])) for row in rows)
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
-        fix = "write [[leave_out]] tables, each with `pattern` and `why`"
-        raise OperatorError("site-trim", str(path), f"cannot be read: {error}", fix) from error
+        raise OperatorError("site-trim.unreadable", str(path), error=error) from error
 
 
 def build_site(requirements: Path, trim: Path | None, python: str, folder: Path) -> Path:
@@ -112,7 +111,7 @@ def _install(requirements: Path, python: str, target: Path) -> None:
     platforms = ["manylinux2014", "manylinux2010", "manylinux1"]
     platforms += [f"manylinux_2_{minor}" for minor in range(5, _GLIBC_MINOR + 1)]
     command = [*find_pip(), "install", "-q", "--no-deps", "--require-hashes", "--no-input"]
-    # `pip install` holds a package's Requires-Python against the Python that runs it.
+    # `pip install` compares Requires-Python with the Python that runs pip.
     command += ["--ignore-requires-python"]
     command += ["--no-compile", "--python-version", python, "--implementation", "cp"]
     command += ["--abi", "cp" + python.replace(".", ""), "--abi", "abi3", "--abi", "none"]
@@ -124,12 +123,11 @@ def _install(requirements: Path, python: str, target: Path) -> None:
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         message = (said or done.stderr.strip().splitlines() or ["pip failed"])[-1]
-        fix = "check the network and pip's settings, then repeat the command"
-        raise OperatorError("site-install", str(requirements), message, fix)
+        raise OperatorError("site-install.pip", str(requirements), reason=message)
 
 
 def _trim(tree: Path, rules: Sequence[Trim]) -> dict[str, int]:
-    """Remove what the rules name; the bytes that each removed. A rule that fits nothing is wrong.
+    """Remove what the rules match; the bytes that each removed. A rule without a match is an error.
 
     Raises OperatorError for such a rule: a package has changed, and with it what must go.
     """
@@ -144,8 +142,7 @@ def _trim(tree: Path, rules: Sequence[Trim]) -> dict[str, int]:
             path.unlink()
     idle = [pattern for pattern, size in removed.items() if not size]
     if idle:
-        message = f"these patterns match no file: {', '.join(idle)}"
-        raise OperatorError("site-trim", str(tree), message, "mend or remove them in the trim file")
+        raise OperatorError("site-trim.idle", str(tree), patterns=", ".join(idle))
     for path in sorted(tree.rglob("*"), reverse=True):
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()
@@ -178,7 +175,7 @@ def pack_folder(
             pack_files(targets[index], folder, groups[index])
             on_step(targets[index].name)
 
-    # xz lets go of Python's lock: as many at once as there are processors.
+    # xz releases Python's lock: as many at once as there are processors.
     in_parallel(one, range(len(targets)), len(os.sched_getaffinity(0)))
     return targets
 
@@ -199,7 +196,7 @@ def pack_files(target: Path, root: Path, files: Sequence[Path]) -> None:
 
 
 def pack_checkout(target: Path, checkout: Path, commit: str, paths: Sequence[str]) -> None:
-    """Write a .tar.xz of `paths` of a checkout at `commit`, as git holds them.
+    """Write a .tar.xz of `paths` of a checkout at `commit`, as git has them.
 
     For machines without git. Raises GitError.
     """

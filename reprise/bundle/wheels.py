@@ -1,4 +1,4 @@
-"""The wheels of a bundle: pip brings them, each checked against its locked hash."""
+"""The wheels of a bundle: downloaded by pip, each checked against its locked hash."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Staging:
 
 
 def add_configs(staging: Staging, report: Report) -> None:
-    """The wheels of verl whose config files the check of a recipe reads, where no tree has them."""
+    """The wheels of verl whose config files the check of a recipe reads, when no tree has them."""
     file = staging.root / CONFIGS
     if not file.is_file():
         return
@@ -48,7 +48,7 @@ def add_configs(staging: Staging, report: Report) -> None:
 
 
 def add_environment(staging: Staging, name: str, environment: Environment) -> None:
-    """Every wheel of an environment's requirements. Raises OperatorError when one cannot be had."""
+    """Every wheel of an environment's requirements. Raises OperatorError when one is missing."""
     pins = read_pins(staging.root / environment.requirements)
     # Left alone, pip takes the file whose hash the index announces: a build of torch for CUDA,
     # also where the site has one for the CPU. Ask for that by name first; when there is none,
@@ -64,15 +64,15 @@ def add_environment(staging: Staging, name: str, environment: Environment) -> No
 
 
 def add_package(staging: Staging, package: Package) -> None:
-    """The wheel of one package. Raises OperatorError when it cannot be had."""
+    """The wheel of one package. Raises OperatorError when it is not available."""
     name = canonicalize_name(package.name)
     _download(staging, package.name, [Pin(name, package.version, "", package.sha256)])
 
 
 def _download(staging: Staging, name: str, pins: Sequence[Pin]) -> set[str]:
-    """Let pip bring the files of `pins`, each checked against its hash; gives their names.
+    """Download the files of `pins` with pip, each checked against its hash; returns their names.
 
-    What an earlier run brought is not fetched again. Pins whose marker does not hold for this
+    Files of an earlier run are not fetched again. Pins whose marker does not hold for this
     Python are left out: a bundle serves machines with the Python that made it.
     """
     staging.on_step(f"{name}: wheels", 0, None)
@@ -105,5 +105,4 @@ def _pip_download(staging: Staging, name: str, pins: Sequence[Pin], into: Path) 
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         message = (said or done.stderr.strip().splitlines() or ["pip failed"])[-1]
-        fix = "check the network and pip's settings, then repeat: what is there already is kept"
-        raise OperatorError("bundle-wheels", name, message, fix)
+        raise OperatorError("bundle-wheels.pip", name, reason=message)

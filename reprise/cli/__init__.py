@@ -37,7 +37,7 @@ _MODULES = {
 @functools.cache
 def _build(groups: tuple[str, ...] = _GROUPS) -> typer.Typer:
     """The application with the commands of `groups`."""
-    # Not before `main` stands ready for an interrupt: this import takes a while.
+    # Not before `main` can handle an interrupt: this import takes a while.
     import typer
 
     made = typer.Typer(
@@ -137,15 +137,15 @@ def _run(groups: tuple[str, ...]) -> None:
 
 
 def _show_any_text() -> None:
-    """What lacks a character (LC_ALL=C, a file's name in other bytes) is given its number."""
+    """Print characters that the stream cannot encode (LC_ALL=C, odd file names) as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _unheard(error: OSError) -> NoReturn:
-    """The commands report what goes wrong in them: what arrives here kept them from printing it."""
+    """Commands report their own errors: an error that arrives here prevented the printing."""
     sys.stderr.write(f"error standard output: the answer could not be written: {error.strerror}\n")
-    # What is still held back would fail again when the interpreter ends.
+    # Buffered output would fail again when the interpreter ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(2)

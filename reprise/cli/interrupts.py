@@ -1,4 +1,4 @@
-"""Interrupts, heard wherever the main thread sleeps."""
+"""Interrupts that also reach a sleeping main thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Hearing:
     Python notes a signal and runs its handler between two steps of the main thread. One that comes
     just before that thread falls asleep (over a lock, a thread, a child) is only heard when it
     wakes, which may be never: so a thread sends it once more while it is not heard. What has come
-    and was not heard yet stands in a socket, which the handler empties.
+    and was not handled yet is in a socket, which the handler empties.
     """
 
     def __init__(self) -> None:

@@ -25,12 +25,12 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "c
 _VERDICTS = {Verdict.OK: "green", Verdict.PROBLEM: "red", Verdict.UNKNOWN: "yellow"}
 
 
-# What was typed: a report made further down may bear the name of what it looked at.
+# The command as typed: a report of an inner function may have another name.
 _command: ContextVar[str] = ContextVar("command")
 
 
 def finish(report: Report, as_json: bool, quiet_ok: bool = False) -> NoReturn:
-    """Print `report` and leave with its exit code. `quiet_ok` omits the line of a fine report."""
+    """Print `report` and exit with its code. `quiet_ok` omits the summary of a good report."""
     report.command = _command.get(report.command)
     if as_json:
         sys.stdout.write(_json(report.to_json()) + "\n")
@@ -45,7 +45,7 @@ def _json(value: dict[str, Any]) -> str:
     try:
         raw = orjson.dumps(value)
     except TypeError:
-        # Bytes of a file's name or an argument that are no UTF-8 arrive as lone surrogates.
+        # Bytes of a file's name or an argument that are not UTF-8 arrive as lone surrogates.
         raw = orjson.dumps(_readable(value))
     utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     return raw.decode() if utf8 else json.dumps(orjson.loads(raw), separators=(",", ":"))
@@ -100,12 +100,8 @@ def guard(command: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
             except OperatorError as error:
                 finish(error.report(command), bool(kwargs.get("as_json")))
             except OSError as error:
-                wrapped = OperatorError(
-                    "system",
-                    error.filename or command,
-                    error.strerror or str(error),
-                    "check the path, its permissions and the free space, then repeat the command",
-                )
+                where, reason = error.filename or command, error.strerror or str(error)
+                wrapped = OperatorError("system.error", where, reason=reason)
                 finish(wrapped.report(command), bool(kwargs.get("as_json")))
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None

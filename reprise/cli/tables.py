@@ -1,4 +1,4 @@
-"""Tables whose cells are never cut: identifiers and paths are of no use when shortened."""
+"""Tables whose cells are never cut: shortened identifiers and paths are useless."""
 
 from __future__ import annotations
 

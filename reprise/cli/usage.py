@@ -1,4 +1,4 @@
-"""What was typed wrongly, told as one JSON object where `--json` was typed too."""
+"""Errors of the command line, as one JSON object where `--json` was given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["asks_json", "bad_endpoint", "usage_report"]
 
 
 def asks_json(arguments: Sequence[str]) -> bool:
-    """Is `--json` among the options: what follows a bare `--` are none."""
+    """Whether `--json` is among the options; arguments after a bare `--` are not options."""
     arguments = list(arguments)
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return "--json" in arguments[:end]
@@ -30,25 +30,24 @@ def usage_report(app: typer.Typer, arguments: Sequence[str], error: typer.TyperE
     if is_group and getattr(error, "option_name", "") == "--json":
         message = "expected a command before --json"
     report = Report(" ".join(command) or "reprise")
-    lists = "lists the commands" if is_group else "says what it takes"
-    report.unknown("usage", asked, message, f"{asked} --help {lists}")
+    text = "usage.group" if is_group else "usage.command"
+    report.unknown(text, asked, problem=message, command=asked)
     return report
 
 
 def bad_endpoint() -> Report | None:
-    """The report of a HF_ENDPOINT that is no URL; None when it may be one."""
+    """The report of a HF_ENDPOINT that is not a valid URL; None when it may be one."""
     try:
         _ = urlsplit(os.environ.get("HF_ENDPOINT", "")).port
     except ValueError as error:
         report = Report("reprise")
-        message = f"is no URL: {error}"
-        report.failed("environment", "HF_ENDPOINT", message, "correct it, or leave it unset")
+        report.failed("environment.hf-endpoint", "HF_ENDPOINT", problem=error)
         return report
     return None
 
 
 def _typed(app: typer.Typer, arguments: Sequence[str]) -> tuple[list[str], bool]:
-    """The words that name a command or a group of them, and whether it is a group."""
+    """The arguments that name a command or a group, and whether it is a group."""
     from typer.main import get_command
 
     here = get_command(app)

@@ -1,4 +1,4 @@
-"""Commands that are ended with this one, and whatever they started with them."""
+"""Child commands that end with this process, together with everything that they started."""
 
 from __future__ import annotations
 

@@ -49,10 +49,10 @@ D = TypeVar("D", bound=Document)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How faults of a document are reported.
+    """How problems of a document are reported.
 
     `rule` names the finding, `noun` the document ("the state of a run"), `fix` what to do when its
-    contents are wrong, `absent` when the file is not there.
+    contents are wrong, `absent` when the file does not exist.
     """
 
     rule: str
@@ -75,7 +75,7 @@ def read_document(
         value = orjson.loads(path.read_bytes())
     except OSError as error:
         fix = kind.absent if isinstance(error, FileNotFoundError) else _readable(path)
-        message = f"expected {kind.noun}, and the file cannot be read: {error.strerror}"
+        message = f"cannot read {kind.noun}: {error.strerror}"
         raise OperatorError(kind.rule, str(path), message, fix) from None
     except orjson.JSONDecodeError as error:
         where = f"{path}:{error.lineno}"
@@ -109,7 +109,7 @@ def _check_version(value: dict[str, Any], path: Path, kind: Kind) -> None:
     expected = "1" if kind.version == 1 else f"1 to {kind.version}"
     fix = kind.fix
     if type(version) is int and version > kind.version:
-        fix = "a newer Reprise wrote it: use that one, or update this checkout (git pull)"
+        fix = "written by a newer Reprise: update this checkout (git pull), or use the newer one"
     message = f"schema: expected {expected}, found {_shown(version)}"
     raise OperatorError(kind.rule, str(path), message, fix)
 

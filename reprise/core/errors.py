@@ -1,4 +1,4 @@
-"""Errors that an operator can cause or meet: they carry data and become one finding."""
+"""Errors that an operator can cause or see: they carry data and become one finding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["CannotTell", "OperatorError"]
 
 
 class OperatorError(Exception):
-    """Something is wrong, and the command cannot go on: exit code 1.
+    """Something is wrong, and the command cannot continue: exit code 1.
 
     `rule` names a text of the registry (`lock-unknown.machine`), filled with `values`; or a rule,
     with its own message and fix. `where` names the operator's own thing.

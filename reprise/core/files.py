@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, their digests, and locks that are waited for."""
+"""Files that are written whole or not at all, their digests, and locks that can be waited for."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _LOOK = 0.1
 def writing(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
     """Yield a binary file that takes the name `path` only when the block ends without an error.
 
-    The temporary file lies in the same folder, is flushed to the disk before the rename and is
+    The temporary file is in the same folder, is flushed to the disk before the rename and is
     removed when the block fails, so that no reader ever sees half a file.
-    Raises OSError as the file system gives it (no space, read-only, missing folder).
+    Raises OSError from the file system (no space, read-only, missing folder).
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     part = Path(name)
@@ -86,7 +86,7 @@ def sha256_text(text: str) -> str:
 
 
 def hold_lock(handle: int, waiting: Callable[[], None]) -> None:
-    """Take the lock of an open file; it is let go with the file's last handle.
+    """Take the lock of an open file; it is released with the file's last handle.
 
     While another process has it, `waiting` is called ten times a second, and ends the wait by what
     it raises: a thread that the system had put to sleep until then would hear of no interrupt.
@@ -104,8 +104,8 @@ def hold_lock(handle: int, waiting: Callable[[], None]) -> None:
 def open_locked(path: Path, waiting: Callable[[], None]) -> IO[bytes]:
     """Open `path` to read and append, and hold its lock; `waiting` as for `hold_lock`.
 
-    Who held it before may have renamed or removed it: then the file that has the name now is taken.
-    Raises OSError as the file system does.
+    The previous holder may have renamed or removed the file: then the file that has the name now is
+    locked. Raises OSError from the file system.
     """
     while True:
         file = path.open("a+b")

@@ -58,10 +58,10 @@ EXIT_CODES: Mapping[Verdict, int] = {Verdict.OK: 0, Verdict.PROBLEM: 1, Verdict.
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to tell the operator.
+    """One result shown to the operator.
 
     `where` names the operator's own thing: file:line, a lock entry, a host, metric@step.
-    `fix` is what to type or change; empty only for notes. A URL's login is in none of them.
+    `fix` is what to type or change; empty only for notes. Credentials in URLs are removed.
     """
 
     rule: str
@@ -117,7 +117,7 @@ class Check:
 
 @dataclass(slots=True)
 class Report:
-    """What a command found out. `data` holds the command's own results (JSON values only)."""
+    """The result of a command. `data` holds the command's own results (JSON values only)."""
 
     command: str
     checks: list[Check] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Report:
     data: dict[str, Any] = field(default_factory=dict)
 
     def passed(self, rule: str) -> None:
-        """Record that `rule` was evaluated and holds."""
+        """Record that `rule` was evaluated and is met."""
         self.checks.append(Check(rule, State.PASSED))
 
     def failed(
@@ -133,7 +133,7 @@ class Report:
     ) -> None:
         """Record that a rule does not hold: an error.
 
-        `rule` names a text of the registry, filled with `values`; or a rule, with its own words.
+        `rule` names a text of the registry, filled with `values`; or a rule, with its own text.
         """
         found = self._add(Severity.ERROR, rule, where, message, fix, values)
         self.checks.append(Check(found.rule, State.FAILED))
@@ -148,7 +148,7 @@ class Report:
     def warn(
         self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
-        """Add a warning; it does not change the verdict. Record the rule's state apart."""
+        """Add a warning; it does not change the verdict. Record the rule's state separately."""
         self._add(Severity.WARNING, rule, where, message, fix, values)
 
     def note(

@@ -12,9 +12,9 @@ __all__ = ["find_pip"]
 
 
 def find_pip() -> list[str]:
-    """The command line of a pip: this interpreter's, that of the one it was made from, or PATH's.
+    """The command line of pip: of this interpreter, of its base interpreter, or of python3 on PATH.
 
-    Raises CannotTell when there is none.
+    Raises CannotTell when none of them has pip.
     """
     base = getattr(sys, "_base_executable", sys.executable)
     for candidate in dict.fromkeys([sys.executable, base, shutil.which("python3") or ""]):
@@ -23,4 +23,4 @@ def find_pip() -> list[str]:
         probe = [candidate, "-m", "pip", "--version"]
         if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
             return [candidate, "-m", "pip", "--disable-pip-version-check"]
-    raise CannotTell("pip", "pip", "no Python here has it", "python3 -m ensurepip")
+    raise CannotTell("pip.missing", "pip")

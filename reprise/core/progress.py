@@ -25,7 +25,7 @@ from rich.progress import (
 
 __all__ = ["PLAIN_INTERVAL", "Display", "Screen", "Task", "task"]
 
-# Seconds between two plain lines of one task: often enough to see life, seldom enough for a log.
+# Seconds between two plain lines of one task: shows progress, keeps a log short.
 PLAIN_INTERVAL = 15.0
 
 
@@ -128,7 +128,7 @@ class Screen:
 class Display(Screen):
     """Shows any number of tasks at once; a context manager.
 
-    `plain` forces lines; by default they are used whenever standard error is no terminal.
+    `plain` forces lines; by default they are used when standard error is not a terminal.
     `interval` is the least time between two plain lines of a task, in seconds.
     """
 
@@ -176,7 +176,7 @@ def _bars(console: Console) -> Progress:
 
 @contextmanager
 def task(title: str, total: float | None = None, unit: str = "") -> Iterator[Task]:
-    """Show one task for as long as the block runs, and say whether it ended well."""
+    """Show one task for as long as the block runs, and show whether it succeeded."""
     with Display() as display:
         shown = display.task(title, total, unit)
         try:

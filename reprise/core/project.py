@@ -1,4 +1,4 @@
-"""Where things lie: the project's root and the folders below it."""
+"""Locations: the project's root and the folders below it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Project:
 
     @property
     def recipes(self) -> Path:
-        """One folder a model."""
+        """One folder per model."""
         return self.root / "recipes"
 
     @property
@@ -34,7 +34,7 @@ class Project:
 
     @property
     def cache(self) -> Path:
-        """Things that can be made again: the tiny model, the toy data."""
+        """Files that can be rebuilt: the tiny model, the toy data."""
         return self.root / ".cache"
 
     @property
@@ -43,23 +43,18 @@ class Project:
         return self.root / ".venv-rehearsal" / "bin" / "python"
 
     def reference(self, model: str) -> Path:
-        """Where the reference runs of a recipe lie."""
+        """The folder of a recipe's reference runs."""
         return self.recipes / model / "reference"
 
 
 def find_project() -> Project:
-    """The checkout around the working directory, else the one that this package lies in.
+    """The checkout around the working directory, else the one that contains this package.
 
-    Raises OperatorError when neither holds a versions.lock.
+    Raises OperatorError when neither has a versions.lock.
     """
     here = Path.cwd()
     package = Path(__file__).resolve().parent.parent
     for folder in (here, *here.parents, package):
         if (folder / "versions.lock").is_file() and (folder / "recipes").is_dir():
             return Project(folder)
-    raise OperatorError(
-        "project",
-        str(here),
-        "expected a checkout of this project (a folder with versions.lock and recipes/)",
-        "change into the checkout and repeat the command",
-    )
+    raise OperatorError("project.outside", str(here))

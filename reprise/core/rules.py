@@ -90,7 +90,7 @@ def known_rules() -> Mapping[str, Rule]:
     """All rules of the package by id, sorted.
 
     Layers may add texts to one rule (a hash that differs means the same for data and models);
-    its description then stands with one of them.
+    one of them then has its description.
     """
     found: dict[str, Rule] = {}
     for layer, entries in _files():

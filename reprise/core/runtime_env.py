@@ -1,4 +1,4 @@
-"""Read a Ray runtime environment file as strictly as Ray does not: nothing in it is passed over."""
+"""Read a Ray runtime environment file strictly: Ray ignores unknown keys, this does not."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from reprise.core.nearby import did_you_mean, nearest_words
 __all__ = ["OWN_FIELDS", "RAY_FIELDS", "read_job_env"]
 
 OWN_FIELDS = ("working_dir", "excludes", "env_vars")
-"""What this project submits of its own runtime_env.yaml files."""
+"""Keys that this project submits from its own runtime_env.yaml files."""
 
 RAY_FIELDS = (
     *OWN_FIELDS,
     *("conda", "config", "container", "image_uri", "java_jars", "pip", "py_executable"),
     *("py_modules", "uv", "worker_process_setup_hook", "_nsight", "_rocprof_sys"),
 )
-"""What Ray 2.60 takes from an operator (`ray.runtime_env.RuntimeEnv.known_fields`); of any other
-key it only logs a warning, where the job runs."""
+"""Keys that Ray 2.60 supports (`ray.runtime_env.RuntimeEnv.known_fields`); for any other key it
+only logs a warning, on the host where the job runs."""
 
 
 def read_job_env(path: Path, fields: Collection[str] = OWN_FIELDS) -> dict[str, Any]:
@@ -31,19 +31,19 @@ def read_job_env(path: Path, fields: Collection[str] = OWN_FIELDS) -> dict[str, 
     Raises FileNotFoundError, and OperatorError (rule "runtime-env", with the line where there is
     one) for a file that is not so.
     """
-    fix = f"correct it; the file holds {', '.join(fields)}"
+    keys = ", ".join(fields)
     try:
         value: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
-        problem = getattr(error, "problem", None) or "is not YAML"
-        raise OperatorError("runtime-env", where, str(problem), fix) from None
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise OperatorError("runtime-env.syntax", where, problem=problem, keys=keys) from None
     if value is None:
         return {}
     faults = _faults(value, fields)
     if faults:
-        raise OperatorError("runtime-env", str(path), "; ".join(faults), fix)
+        raise OperatorError("runtime-env.content", str(path), faults="; ".join(faults), keys=keys)
     return {**value}
 
 

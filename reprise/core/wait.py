@@ -1,4 +1,4 @@
-"""Wait until something holds, for a limited time."""
+"""Wait until a condition is true, for a limited time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References, verdict and report: does a run train like the recorded ones?
+"""References, verdict and report: compare a run with recorded ones.
 
 Every check of the verdict belongs here, with its error rates.
 """

@@ -23,7 +23,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class ValidationSet:
-    """What the judged run validated on: rows of the file, distinct prompts, samples a row."""
+    """The validation set of the judged run: rows, distinct prompts, samples per row."""
 
     rows: int
     prompts: int
@@ -51,9 +51,9 @@ def find_metric(table: MetricTable, spec: ValidationSpec, used: ValidationSet | 
         if match["quantity"] != wanted["quantity"]:
             continue
         if used is None:
-            why = "the rows and prompts that the run validated on are not known"
+            why = "the rows and prompts of the run's validation set are unknown"
             return Alias(None, f"the run has {name}, the reference {spec.metric}, and {why}")
-        size = f"{used.prompts} prompts, {used.rows} rows, {used.samples} sample(s) a row"
+        size = f"{used.prompts} prompts, {used.rows} rows, {used.samples} sample(s) per row"
         pair = {int(match["samples"]), int(wanted["samples"])}
         if pair == {used.samples, used.rows // used.prompts * used.samples}:
             return Alias(name, f"{name} is {spec.metric}: {size}")

@@ -9,31 +9,25 @@ import numpy as np
 from reprise.core.findings import Finding, State
 from reprise.curves.mismatch import ENOUGH, valid_probs_diff
 from reprise.curves.reference import ProbsDiffSpec
-from reprise.curves.result import CheckResult, note, number
+from reprise.curves.result import CheckResult, found, note, number
 from reprise.metrics import MetricTable, Series
 
 __all__ = ["ceiling"]
 
 _RULE = "probs-diff-ceiling"
-# So many steps above the ceiling up to the end of the run are no accident any more.
+# This many steps above the ceiling up to the end of the run are not an accident.
 _TAIL = 5
 _DECAY = 0.8
-_FIX = (
-    "check weight sync, vLLM and driver versions, disable_cascade_attn and the weight bridge of "
-    "the rollout"
-)
 
 
 def ceiling(table: MetricTable, spec: ProbsDiffSpec, limit: float, expected: int) -> CheckResult:
-    """Whether few of `expected` steps lie above `limit`, not to the end, and (if stated) it decays.
+    """Whether few of `expected` steps are above `limit`, not to the end, and (if stated) it decays.
 
-    An unfinished run fails only on what more steps cannot mend: too many steps above the limit.
+    An unfinished run fails only if more steps cannot fix it: too many steps above the limit.
     """
     series = valid_probs_diff(table, spec)
     if not len(series):
-        text = f"the run has no valid {spec.metric}"
-        fix = "set actor_rollout_ref.rollout.calculate_log_probs=True"
-        return CheckResult(_RULE, State.UNKNOWN, spec.metric, text, fix, {})
+        return found("probs-diff-ceiling.no-values", spec.metric, {}, metric=spec.metric)
     # Steps that verl marked invalid were trained all the same.
     logged = len(table.series(spec.metric))
     whole = logged >= 0.98 * expected and len(series) >= ENOUGH * expected
@@ -44,17 +38,38 @@ def ceiling(table: MetricTable, spec: ProbsDiffSpec, limit: float, expected: int
     if spec.decay:
         numbers["decay_ratio"] = ratio
         if whole and ratio >= 1:
-            problems.append("the last quarter is the highest: it does not decay")
+            problems.append("the last quarter is the highest: no decay")
     if problems:
-        where, text = f"{spec.metric}@{numbers['first_above']}", "; ".join(problems)
-        return CheckResult(_RULE, State.FAILED, where, text, _FIX, numbers, (), notes)
-    fix = "let the run finish, then compare again"
+        return found(
+            "probs-diff-ceiling.exceeded",
+            f"{spec.metric}@{numbers['first_above']}",
+            numbers,
+            (),
+            notes,
+            problems="; ".join(problems),
+        )
     if not whole:
-        text = f"{above}; only {len(series)} of {expected} steps hold a valid value"
-        return CheckResult(_RULE, State.UNKNOWN, spec.metric, text, fix, numbers, (), notes)
+        return found(
+            "probs-diff-ceiling.unfinished",
+            spec.metric,
+            numbers,
+            (),
+            notes,
+            above=above,
+            valid=len(series),
+            expected=expected,
+        )
     if not ratio <= _DECAY:
-        text = f"{above}; last quarter {number(ratio)} of the highest, {_DECAY} shows a decay"
-        return CheckResult(_RULE, State.UNKNOWN, spec.metric, text, fix, numbers, (), notes)
+        return found(
+            "probs-diff-ceiling.no-decay",
+            spec.metric,
+            numbers,
+            (),
+            notes,
+            above=above,
+            ratio=number(ratio),
+            limit=_DECAY,
+        )
     text = f"{above}" + (f"; decays to {ratio:.2f} of its highest quarter" if spec.decay else "")
     return CheckResult(_RULE, State.PASSED, spec.metric, text, "", numbers, (), notes)
 
@@ -62,7 +77,7 @@ def ceiling(table: MetricTable, spec: ProbsDiffSpec, limit: float, expected: int
 def _excess(
     series: Series, spec: ProbsDiffSpec, limit: float, expected: int, whole: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """The numbers of the steps above `limit`, and what is wrong with them."""
+    """The numbers of the steps above `limit`, and the problems with them."""
     above = series.values > limit
     below = np.flatnonzero(~above)
     tail = len(above) - (int(below[-1]) + 1 if len(below) else 0)
@@ -97,16 +112,16 @@ def _decay(series: Series) -> float:
 
 
 def _spikes(series: Series, limit: float) -> tuple[Finding, ...]:
-    """Lone steps above the ceiling: worth knowing, no evidence of a mismatch."""
+    """Single steps above the ceiling: worth a note, not evidence of a mismatch."""
     above = np.flatnonzero(series.values > limit)
     lone = [i for i in above if not {i - 1, i + 1} & set(above.tolist())]
     if not lone or len(lone) > 3:
         return ()
     return tuple(
         note(
-            _RULE,
+            "probs-diff-ceiling.spike",
             f"{series.metric}@{series.steps[i]}",
-            f"isolated spike {number(float(series.values[i]))}",
+            value=number(float(series.values[i])),
         )
         for i in lone
     )

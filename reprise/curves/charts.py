@@ -23,8 +23,13 @@ _STATES = {State.PASSED: "#2e7d32", State.FAILED: "#c62828", State.UNKNOWN: "#9e
 _OUTCOMES = {Outcome.PASS: "#2e7d32", Outcome.FAIL: "#c62828", Outcome.INCONCLUSIVE: "#9e7700"}
 _WIDE, _NARROW, _TALL, _LOW = 940, 435, 260, 170
 _MOST_POINTS = 1200
-# Shown beside the judged metrics when a run has them; they explain, and decide nothing.
-_BESIDE = ("actor/entropy", "response_length/mean", "response_length/clip_ratio", "actor/grad_norm")
+# Shown with the judged metrics when a run has them; they explain, and are not judged.
+_FURTHER = (
+    "actor/entropy",
+    "response_length/mean",
+    "response_length/clip_ratio",
+    "actor/grad_norm",
+)
 
 Chart = alt.VConcatChart
 
@@ -47,7 +52,7 @@ def draw(judgement: Judgement, table: MetricTable, reference: Reference) -> Char
         )
     if metrics.kl is not None:
         small.append(_panel(metrics.kl.metric, table, reference, _windows(judgement, "kl"), _SMALL))
-    for name in _BESIDE:
+    for name in _FURTHER:
         if len(table.series(name).finite()) > 1:
             small.append(_panel(name, table, reference, (), _SMALL))
     rows = [alt.hconcat(*small[i : i + 2], spacing=24) for i in range(0, len(small), 2)]
@@ -57,7 +62,7 @@ def draw(judgement: Judgement, table: MetricTable, reference: Reference) -> Char
             f"against {judgement.reference} ({judgement.reference_runs} reference "
             f"run{'s' if judgement.reference_runs != 1 else ''}); {judgement.smallest}",
             "thick bars: this run over a window, green within its bound, red beyond it, "
-            "amber not decided; grey area: lowest to highest reference run",
+            "amber inconclusive; grey area: lowest to highest reference run",
         ],
         color=_OUTCOMES[judgement.outcome],
         anchor="start",

@@ -1,14 +1,14 @@
-"""The verdict: every check of one run against a reference, and what they add up to."""
+"""The verdict: every check of one run against a reference, and the outcome."""
 
 from __future__ import annotations
 
 from reprise.core.errors import OperatorError
-from reprise.core.findings import Finding, State
+from reprise.core.findings import Finding
 from reprise.curves.alias import ValidationSet, find_metric
 from reprise.curves.ceiling import ceiling
 from reprise.curves.mismatch import against_seeds, valid_probs_diff
 from reprise.curves.reference import Reference
-from reprise.curves.result import CheckResult, Judgement, Outcome, note, number, outcome_of
+from reprise.curves.result import CheckResult, Judgement, Outcome, found, note, number, outcome_of
 from reprise.curves.reward import resolution, reward_windows
 from reprise.curves.soundness import complete, finite
 from reprise.curves.validation import validation
@@ -27,16 +27,14 @@ def judge_run(
     """Compare a run with a reference.
 
     `expected_steps` is what the run was to train; steps 1..min(expected, reference) are compared.
-    `validation_set` tells what the run validated on and is needed only to pair mean@1 with
+    `validation_set` describes the run's validation set and is needed only to pair mean@1 with
     mean@n; `seed` is the run's own, so that a repetition of a reference run is not taken for a
     new sample. PASS: every check passed. FAIL: at least one found evidence against the run.
     INCONCLUSIVE: no evidence, and something could not be answered. Raises OperatorError when
     `expected_steps` is not positive.
     """
     if expected_steps < 1:
-        raise OperatorError(
-            "steps.expected-positive-number", table.run, expected_steps=expected_steps
-        )
+        raise OperatorError("steps.not-positive", table.run, steps=expected_steps)
     steps = min(expected_steps, reference.steps)
     metrics = reference.metrics
     specs = (metrics.reward, metrics.validation, metrics.probs_diff, metrics.kl)
@@ -53,20 +51,15 @@ def judge_run(
     if metrics.validation is not None:
         alias = find_metric(table, metrics.validation, validation_set)
         if alias.metric is None:
-            fix = (
-                "validate on the recipe's set; give its rows and prompts to pair mean@1 and mean@n"
-            )
             where = metrics.validation.metric
-            checks.append(CheckResult("validation", State.UNKNOWN, where, alias.reason, fix, {}))
+            checks.append(found("validation.unpaired", where, {}, reason=alias.reason))
         else:
             if alias.metric != metrics.validation.metric:
-                notes.append(note("validation", alias.metric, alias.reason))
+                notes.append(note("validation.paired", alias.metric, reason=alias.reason))
             checks.append(validation(table, reference, metrics.validation, alias.metric, steps))
     checks += _mismatch(table, reference, steps, expected_steps)
     if seed is not None and seed in reference.seeds:
-        text = f"seed {seed} is among the reference runs: this run repeats one of them"
-        text += ", so its agreement says less than that of a new seed"
-        notes.append(note("seed", reference.name, text))
+        notes.append(note("seed.repeated", reference.name, seed=seed))
     left_out = [
         name
         for name, spec in (
@@ -77,9 +70,7 @@ def judge_run(
         if spec is None
     ]
     if left_out:
-        notes.append(
-            note("judged", reference.name, f"not declared, so not judged: {', '.join(left_out)}")
-        )
+        notes.append(note("judged.left-out", reference.name, metrics=", ".join(left_out)))
     return Judgement(
         outcome_of(checks),
         table.run,
@@ -111,9 +102,9 @@ def _mismatch(
 
 
 def _smallest(checks: list[CheckResult], metric: str) -> str:
-    """What the comparison could have seen, in one sentence."""
+    """The minimum detectable drop, in one sentence."""
     for check in checks:
         if check.rule == "resolution" and "smallest" in check.numbers:
             size = number(float(check.numbers["smallest"]))
-            return f"smallest loss of {metric} that it sees nine times in ten: {size}"
-    return "smallest regression that it could have seen: unknown (one reference run)"
+            return f"minimum detectable drop of {metric} (90 % power): {size}"
+    return f"minimum detectable drop of {metric}: unknown (one reference run)"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from reprise.core.findings import Finding, State
 from reprise.curves.reference import ProbsDiffSpec
-from reprise.curves.result import CheckResult, WindowResult, note
+from reprise.curves.result import CheckResult, WindowResult, found, note
 from reprise.curves.reward import split
 from reprise.curves.spread import ALPHA, bounds
 from reprise.metrics import MetricTable, Series
@@ -18,12 +20,12 @@ __all__ = ["ENOUGH", "against_seeds", "valid_probs_diff"]
 _FLOOR = 1e-6
 # Seeds that agree closely would flag another CPU; only half as much again is a real difference.
 _MATERIAL_FACTOR = 1.5
-# Two runs give bounds beyond what a float holds; e to the 50th is as good as no bound.
+# Two runs give bounds beyond the range of a float; e to the 50th is as good as no bound.
 _MOST = 50.0
 # Against one reference run, whose spread is unknown.
 _GROSS_FACTOR = 3.0
 _WINDOWS = 3
-# A median over half of a window still tells its level.
+# A median over half of a window still shows its level.
 ENOUGH = 0.5
 
 
@@ -47,9 +49,8 @@ def against_seeds(rule: str, run: Series, seeds: list[Series], steps: int) -> Ch
     theirs = np.array([_log_medians(series, windows) for series in seeds])
     if not np.isfinite(ours).all() or not np.isfinite(theirs).all():
         held = len(run.between(1, steps))
-        text = f"the run has {held} of {steps} valid values, too few for its windows"
-        fix = "compare a finished run of the same recipe"
-        return CheckResult(rule, State.UNKNOWN, metric, text, fix, {})
+        result = found("probs-diff.few-values", metric, {}, held=held, steps=steps)
+        return replace(result, rule=rule)
     ratio = ours - theirs.mean(axis=0)
     if len(seeds) == 1:
         return _against_one(rule, metric, windows, ours, theirs[0])
@@ -75,13 +76,16 @@ def against_seeds(rule: str, run: Series, seeds: list[Series], steps: int) -> Ch
     notes = _too_small(rule, metric, factors)
     if above.any():
         worst = int(np.argmax(ratio * above))
-        text = (
-            f"{factors[worst]:.2f} times the reference runs' typical value, "
-            f"bound {float(np.exp(half[worst])):.2f} times"
+        result = found(
+            "probs-diff.above",
+            f"{metric}@{windows[worst][0]}-{windows[worst][1]}",
+            numbers,
+            results,
+            notes,
+            factor=factors[worst],
+            bound=float(np.exp(half[worst])),
         )
-        where = f"{metric}@{windows[worst][0]}-{windows[worst][1]}"
-        fix = "check precision, weight sync and versions of rollout and trainer against the lock"
-        return CheckResult(rule, State.FAILED, where, text, fix, numbers, results, notes)
+        return replace(result, rule=rule)
     text = f"{', '.join(f'{factor:.2f}' for factor in factors)} times the reference runs' values"
     return CheckResult(rule, State.PASSED, metric, text, "", numbers, results, notes)
 
@@ -105,14 +109,19 @@ def _against_one(
         for i, window in enumerate(windows)
     )
     numbers = {"factors": [float(factor) for factor in factors], "gross_factor": _GROSS_FACTOR}
-    text = f"{', '.join(f'{factor:.2f}' for factor in factors)} times the one reference run"
+    shown = ", ".join(f"{factor:.2f}" for factor in factors)
     if (factors > _GROSS_FACTOR).any():
-        fix = "check precision, weight sync and versions of rollout and trainer against the lock"
-        text = f"{text}, more than {_GROSS_FACTOR:g} times is no accident"
-        return CheckResult(rule, State.FAILED, metric, text, fix, numbers, results)
-    fix = "record at least 5 more reference runs with other seeds (reprise baseline)"
-    text = f"{text}; one run shows no spread"
-    return CheckResult(rule, State.UNKNOWN, metric, text, fix, numbers, results)
+        result = found(
+            "probs-diff.above-one",
+            metric,
+            numbers,
+            results,
+            factors=shown,
+            limit=_GROSS_FACTOR,
+        )
+    else:
+        result = found("probs-diff.one-reference", metric, numbers, results, factors=shown)
+    return replace(result, rule=rule)
 
 
 def _log_medians(series: Series, windows: list[tuple[int, int]]) -> FloatArray:
@@ -128,5 +137,4 @@ def _log_medians(series: Series, windows: list[tuple[int, int]]) -> FloatArray:
 def _too_small(rule: str, metric: str, factors: list[float]) -> tuple[Finding, ...]:
     if max(factors) > 0.2:
         return ()
-    text = "under a fifth of the reference runs' values: another precision or sampling path?"
-    return (note(rule, metric, text),)
+    return (replace(note("probs-diff.far-below", metric), rule=rule),)

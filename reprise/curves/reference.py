@@ -1,4 +1,4 @@
-"""Reference runs: a folder with reference.toml and one metrics file a seed."""
+"""Reference runs: a folder with reference.toml and one metrics file per seed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Strict(BaseModel):
 
 
 class RewardSpec(_Strict):
-    """The metric that decides. `margin` is the loss that must not be missed (metric's unit).
+    """The metric that decides. `margin` is the drop that must be detected (metric's unit).
 
     Without a margin it is 85 % of what the reference runs gained. `windows` is a number
     of equal windows or a list of [first, last] steps.
@@ -52,7 +52,7 @@ class RewardSpec(_Strict):
 
 
 class ValidationSpec(_Strict):
-    """A validation metric, and the set behind it: rows, distinct prompts, samples a row."""
+    """A validation metric, and the set behind it: rows, distinct prompts, samples per row."""
 
     metric: str
     direction: Literal["up", "down"] = "up"
@@ -65,7 +65,7 @@ class ProbsDiffSpec(_Strict):
     """Mean difference between rollout and training probabilities; never its `_max`.
 
     `ceiling` and `share_above`: at most that share of steps above the ceiling. `decay`: the last
-    quarter's median must lie at least a fifth below the highest quarter's.
+    quarter's median must be at least a fifth below the highest quarter's.
     """
 
     metric: str = "training/rollout_probs_diff_mean"
@@ -82,7 +82,7 @@ class KlSpec(_Strict):
 
 
 class Metrics(_Strict):
-    """What is judged. A metric that is left out is not judged at all, and the report says so."""
+    """The judged metrics. A metric that is left out is not judged, and the report says so."""
 
     reward: RewardSpec = RewardSpec()
     validation: ValidationSpec | None = None
@@ -91,7 +91,7 @@ class Metrics(_Strict):
 
 
 class RunFile(_Strict):
-    """One reference run: a file beside reference.toml."""
+    """One reference run: a file in the folder of reference.toml."""
 
     file: str
     seed: int | None = None
@@ -143,7 +143,7 @@ def load_reference(path: Path) -> Reference:
     """Read a reference: a folder with reference.toml, or any run folder or metrics file.
 
     The latter two become a reference of one run with the metrics that it has. Raises
-    ReferenceProblem with all that is wrong, OperatorError for a missing path.
+    ReferenceProblem with all problems, OperatorError for a missing path.
     """
     manifest = path if path.name == MANIFEST else path / MANIFEST
     if not manifest.is_file():
@@ -186,12 +186,16 @@ def _parse(manifest: Path, report: Report) -> ReferenceFile | None:
     try:
         return ReferenceFile.model_validate(tomllib.loads(manifest.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        report.failed("reference-toml", str(manifest), str(error), "mend the TOML syntax there")
+        report.failed("reference-toml.syntax", str(manifest), problem=error)
     except ValidationError as error:
         for item in error.errors():
             key = ".".join(str(part) for part in item["loc"])
-            fix = f"see docs/curves.md for the keys; found {str(item['input'])[:80]!r}"
-            report.failed("reference-toml", f"{manifest}: {key}", item["msg"], fix)
+            report.failed(
+                "reference-toml.key",
+                f"{manifest}: {key}",
+                problem=item["msg"],
+                found=str(item["input"])[:80],
+            )
     return None
 
 
@@ -200,13 +204,11 @@ def _read_runs(folder: Path, parsed: ReferenceFile, report: Report) -> tuple[Met
     for run in parsed.runs:
         file = folder / run.file
         if not file.is_file():
-            fix = f"restore the file or remove it from {MANIFEST}"
-            report.failed("reference-file", str(file), "the file is missing", fix)
+            report.failed("reference-file.missing", str(file))
             continue
         digest = sha256_file(file)
         if run.sha256 not in (None, digest):
-            text = f"sha256 is {digest}, {MANIFEST} says {run.sha256}"
-            report.failed("reference-hash", str(file), text, "restore the recorded file")
+            report.failed("reference-hash.differs", str(file), found=digest, expected=run.sha256)
         try:
             table = read_run(file)
         except OperatorError as error:
@@ -225,13 +227,17 @@ def _check_run(file: Path, table: MetricTable, parsed: ReferenceFile, report: Re
     judged = (metrics.reward, metrics.validation, metrics.probs_diff, metrics.kl)
     for name in (spec.metric for spec in judged if spec is not None):
         if name not in table:
-            text = f"{name} is declared in {MANIFEST} and not in this run"
-            report.failed("reference-metric", str(file), text, "declare only what the runs hold")
+            report.failed("reference-metric.absent", str(file), metric=name)
     rewards = table.series(metrics.reward.metric).finite()
     missing = np.setdiff1d(np.arange(1, parsed.steps + 1), rewards.steps)
     if metrics.reward.metric in table and len(missing):
-        text = f"{len(missing)} of {parsed.steps} steps have no finite {metrics.reward.metric}"
-        report.failed("reference-steps", str(file), text, "record this run again")
+        report.failed(
+            "reference-steps.missing",
+            str(file),
+            missing=len(missing),
+            steps=parsed.steps,
+            metric=metrics.reward.metric,
+        )
 
 
 def _check_distinct(
@@ -242,9 +248,8 @@ def _check_distinct(
         table.series(parsed.metrics.reward.metric).values.tobytes() for table in tables
     )
     if len(curves) < len(tables):
-        text = f"{len(tables)} runs, only {len(curves)} different reward curves"
-        fix = "give every reference run its own seed; remove the copies"
-        report.failed("reference-copies", str(folder / MANIFEST), text, fix)
+        where = str(folder / MANIFEST)
+        report.failed("reference-copies.same-curve", where, runs=len(tables), curves=len(curves))
 
 
 def _single(path: Path) -> Reference:

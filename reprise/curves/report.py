@@ -44,7 +44,7 @@ def write_report(
     `provenance` describes the run (seed, lock, versions, machine); its values must be JSON values.
     Raises OSError as the file system gives it.
     """
-    # Altair takes a second to import; what only reads or judges curves does not wait for it.
+    # Altair takes a second to import; code that only reads or judges curves does not need it.
     from reprise.curves.charts import draw, to_png, to_svg
     from reprise.curves.verdict import write_verdict
 
@@ -100,7 +100,7 @@ def _checks(checks: Iterable[CheckResult]) -> str:
                 f"<td><code>{_text(check.where)}</code></td><td>{_text(check.message)}{fix}</td>",
             ]
         )
-    return _table(["<th>check</th>", "<th>state</th>", "<th>where</th>", "<th>what</th>"], rows)
+    return _table(["<th>check</th>", "<th>state</th>", "<th>where</th>", "<th>message</th>"], rows)
 
 
 def _windows(checks: Iterable[CheckResult]) -> str:
@@ -123,7 +123,7 @@ def _windows(checks: Iterable[CheckResult]) -> str:
         )
     if not rows:
         return "<p>No window could be compared.</p>"
-    names = ("steps", "this run", "reference", "sd of runs", "bound", "sees a shift of")
+    names = ("steps", "this run", "reference", "sd of runs", "bound", "min. detectable")
     head = ["<th>metric</th>", *(f'<th class="n">{name}</th>' for name in names), "<th>state</th>"]
     return _table(head, rows)
 
@@ -131,7 +131,7 @@ def _windows(checks: Iterable[CheckResult]) -> str:
 def _findings(judgement: Judgement) -> str:
     found = judgement.all_notes()
     if not found:
-        return "<p>None beside the checks.</p>"
+        return "<p>No further findings.</p>"
     rows = (
         [
             f"<td>{_text(note.severity.value)}</td><td><code>{_text(note.where)}</code></td>",
@@ -139,7 +139,7 @@ def _findings(judgement: Judgement) -> str:
         ]
         for note in found
     )
-    return _table(["<th>severity</th>", "<th>where</th>", "<th>what</th>"], rows)
+    return _table(["<th>severity</th>", "<th>where</th>", "<th>message</th>"], rows)
 
 
 def _facts(facts: Mapping[str, object]) -> str:
@@ -149,7 +149,7 @@ def _facts(facts: Mapping[str, object]) -> str:
         [f"<td>{_text(key)}</td><td><code>{_text(value)}</code></td>"]
         for key, value in sorted(facts.items())
     )
-    return _table(["<th>what</th>", "<th>value</th>"], rows)
+    return _table(["<th>name</th>", "<th>value</th>"], rows)
 
 
 def _reference_facts(reference: Reference) -> dict[str, object]:

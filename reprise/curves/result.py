@@ -1,4 +1,4 @@
-"""What a comparison says: checks with their numbers, windows, and one outcome."""
+"""The result of a comparison: checks with their numbers, windows, and one outcome."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from reprise.core.findings import Finding, Report, Severity, State
+from reprise.core.findings import Finding, Report, Severity, State, make_finding
+from reprise.core.rules import render, rule_id, text_of
 
-__all__ = ["CheckResult", "Judgement", "Outcome", "WindowResult", "number", "outcome_of"]
+__all__ = [
+    "CheckResult",
+    "Judgement",
+    "Outcome",
+    "WindowResult",
+    "found",
+    "note",
+    "number",
+    "outcome_of",
+]
 
 
 class Outcome(StrEnum):
@@ -30,8 +40,8 @@ def number(value: float) -> str:
 class WindowResult:
     """One metric over the steps first..last: the run against the reference runs.
 
-    `bound` is what the run has to stay above (below, where lower is better); `smallest` the loss
-    that this window sees with nine chances in ten. NaN where one reference run gives no spread.
+    `bound` is the limit that the run must not cross; `smallest` the minimum detectable drop of this
+    window (90 % power). NaN where one reference run gives no spread.
     """
 
     metric: str
@@ -57,6 +67,24 @@ class CheckResult:
     numbers: Mapping[str, Any]
     windows: tuple[WindowResult, ...] = ()
     notes: tuple[Finding, ...] = ()
+
+
+def found(
+    text: str,
+    where: str,
+    numbers: Mapping[str, Any],
+    windows: tuple[WindowResult, ...] = (),
+    notes: tuple[Finding, ...] = (),
+    /,
+    **values: object,
+) -> CheckResult:
+    """The check of a text of the registry, such as `reward.below`, filled with `values`.
+
+    Its state follows from the text's severity: failed for an error, else unknown.
+    """
+    message, fix = render(text, values)
+    state = State.FAILED if text_of(text).severity == "error" else State.UNKNOWN
+    return CheckResult(rule_id(text), state, where, message, fix, numbers, windows, notes)
 
 
 def outcome_of(checks: Sequence[CheckResult]) -> Outcome:
@@ -126,7 +154,7 @@ class Judgement:
         }
 
     def text(self) -> str:
-        """A summary for the terminal, one line a check, without colours."""
+        """A summary for the terminal, one line per check, without colours."""
         signs = {State.PASSED: "ok     ", State.FAILED: "FAILED ", State.UNKNOWN: "unknown"}
         lines = [
             f"{self.outcome.value}: {self.run} against {self.reference} "
@@ -151,7 +179,7 @@ def _window_lines(check: CheckResult) -> list[str]:
         parts = [f"reference {number(w.reference)}"]
         parts += [f"sd {number(w.deviation)}"] * math.isfinite(w.deviation)
         parts += [f"bound {number(w.bound)}"] * math.isfinite(w.bound)
-        parts += [f"sees a shift of {number(w.smallest)}"] * math.isfinite(w.smallest)
+        parts += [f"min. detectable {number(w.smallest)}"] * math.isfinite(w.smallest)
         text = f"steps {w.first}-{w.last}: {number(w.run)} ({', '.join(parts)})"
         lines.append(text if w.state is State.UNKNOWN else f"{text} {w.state.value}")
     return lines
@@ -169,6 +197,6 @@ def _json(check: CheckResult) -> dict[str, Any]:
     }
 
 
-def note(rule: str, where: str, message: str) -> Finding:
-    """A note: it informs and does not change the outcome."""
-    return Finding(rule, Severity.NOTE, where, message)
+def note(text: str, where: str, /, **values: object) -> Finding:
+    """A note of the registry: it does not change the outcome."""
+    return make_finding(Severity.NOTE, text, where, None, "", values)

@@ -1,4 +1,4 @@
-"""Reward: is the run not inferior to the reference runs?"""
+"""Reward: non-inferiority of the run to the reference runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import stats
 
 from reprise.core.findings import State
 from reprise.curves.reference import Reference, RewardSpec
-from reprise.curves.result import CheckResult, WindowResult, number
+from reprise.curves.result import CheckResult, WindowResult, found, number
 from reprise.curves.shape import lag, parting
 from reprise.curves.spread import ALPHA, Bounds, bounds, coverage, fill, needed_runs, step_noise
 from reprise.metrics import MetricTable, Series
@@ -21,8 +21,8 @@ __all__ = ["resolution", "reward_windows", "split"]
 
 # A shortfall under this share of the reference's gain is never evidence, however tight the seeds.
 _MATERIAL_SHARE = 0.05
-# Unless the reference states a margin: seeing this share of the gain nine times in ten means
-# seeing an actor that does not learn at all, which loses all of it, 99 times in a hundred.
+# Unless the reference states a margin: detecting this share of the gain with 90 % power means
+# detecting an actor that does not learn at all, which loses all of it, with 99 %.
 _MARGIN_SHARE = 0.85
 # With one reference run only a loss of this share of its gain, beyond step noise, is evidence.
 _GROSS_SHARE = 1 / 3
@@ -88,10 +88,14 @@ def reward_windows(table: MetricTable, reference: Reference, steps: int) -> Chec
     run = fill(table.series(spec.metric), 1, steps)
     held = min(len(run), steps)
     if held < _OVERLAP * reference.steps:
-        text = f"insufficient overlap ({held}/{reference.steps} steps of the reference)"
-        fix = f"train at least {int(np.ceil(_OVERLAP * reference.steps))} steps, better all"
-        numbers = {"overlap": held, "reference_steps": reference.steps}
-        return CheckResult("reward", State.UNKNOWN, spec.metric, text, fix, numbers)
+        return found(
+            "reward.overlap",
+            spec.metric,
+            {"overlap": held, "reference_steps": reference.steps},
+            held=held,
+            steps=reference.steps,
+            least=int(np.ceil(_OVERLAP * reference.steps)),
+        )
     compared = _compare(table, reference, steps)
     if len(reference.runs) == 1:
         return _one_run(compared)
@@ -103,9 +107,7 @@ def _without_reward(reference: Reference, steps: int) -> CheckResult | None:
     metric = reference.metrics.reward.metric
     if steps and all(len(fill(run.series(metric), 1, steps)) for run in reference.runs):
         return None
-    text = f"the reference {reference.name} has no finite {metric}"
-    fix = "name a reference folder, or a run that logged its reward"
-    return CheckResult("reward", State.UNKNOWN, metric, text, fix, {})
+    return found("reward.no-reference", metric, {}, reference=reference.name, metric=metric)
 
 
 def _many_runs(compared: _Compared) -> CheckResult:
@@ -127,13 +129,9 @@ def _many_runs(compared: _Compared) -> CheckResult:
     if below.any():
         return _explain(compared, windows, numbers, int(np.argmax(np.where(below, loss, -np.inf))))
     if not enough.all():
-        text = "the run lacks steps in some windows; the others lie within the seeds' spread"
-        fix = "train to the end of the reference, then compare again"
-        return CheckResult(
-            "reward", State.UNKNOWN, compared.spec.metric, text, fix, numbers, windows
-        )
+        return found("reward.missing-steps", compared.spec.metric, numbers, windows)
     text = (
-        f"every window lies above the bound that {limits.runs} reference runs set; "
+        f"every window is above the bound of {limits.runs} reference runs; "
         f"last {number(windows[-1].run)} against {number(windows[-1].reference)}"
     )
     return CheckResult("reward", State.PASSED, compared.spec.metric, text, "", numbers, windows)
@@ -146,19 +144,22 @@ def _explain(
     window = windows[worst]
     behind, start = _shape(compared)
     where = f"{compared.spec.metric}@{window.first}-{window.last}"
-    short = f"{number(window.run)} is beyond the bound {number(window.bound)}"
+    value, bound = number(window.run), number(window.bound)
     if behind is not None:
         numbers["lag"] = behind
-        text = f"{short}, and a lag of about {behind} steps explains it"
-        fix = "check warm-up, learning rate and data order; train longer to see it catch up"
-        return CheckResult("reward", State.UNKNOWN, where, text, fix, numbers, windows)
+        return found("reward.lag", where, numbers, windows, found=value, bound=bound, lag=behind)
     numbers["parting_step"] = start
-    text = (
-        f"{short} (reference {number(window.reference)}, sd {number(window.deviation)}); "
-        f"the curves part at about step {start}"
+    return found(
+        "reward.below",
+        where,
+        numbers,
+        windows,
+        found=value,
+        bound=bound,
+        reference=number(window.reference),
+        deviation=number(window.deviation),
+        step=start,
     )
-    fix = "compare recipe, lock and data of both runs, then the first steps after the parting"
-    return CheckResult("reward", State.FAILED, where, text, fix, numbers, windows)
 
 
 def _shape(compared: _Compared) -> tuple[int | None, int]:
@@ -175,7 +176,7 @@ def _shape(compared: _Compared) -> tuple[int | None, int]:
 
 
 def _one_run(compared: _Compared) -> CheckResult:
-    """Against a single run only a gross loss is evidence; agreement proves nothing."""
+    """Against a single run only a gross loss is evidence; agreement is not evidence."""
     reference = compared.seed_series[0]
     points = [len(reference.between(a, b)) for a, b in compared.windows]
     noise = float(np.hypot(compared.noise, step_noise(reference.values)))
@@ -195,22 +196,27 @@ def _one_run(compared: _Compared) -> CheckResult:
     numbers |= {"lag": behind} if behind is not None else {}
     # The last window decides: a run that starts slowly and catches up has lost nothing.
     if lost[-1] and behind is None:
-        text = (
-            f"{number(windows[-1].run)} against {number(windows[-1].reference)}: more than a third "
-            f"of the reference's gain is missing; the curves part at about step {start}"
-        )
-        fix = "compare recipe, lock and data of both runs, then the steps after the parting"
         where = f"{compared.spec.metric}@{windows[-1].first}-{windows[-1].last}"
         numbers["parting_step"] = start
-        return CheckResult("reward", State.FAILED, where, text, fix, numbers, windows)
-    said = f"lags the reference by about {behind} steps" if behind else "consistent with it"
+        return found(
+            "reward.below-one",
+            where,
+            numbers,
+            windows,
+            found=number(windows[-1].run),
+            reference=number(windows[-1].reference),
+            step=start,
+        )
+    relation = f"lags it by about {behind} steps" if behind else "is consistent with it"
     shortfall = number(float(np.max(loss, where=enough, initial=0.0)))
-    text = (
-        f"one reference run: this run is {said} (largest shortfall of a window {shortfall}), "
-        "but one run shows no spread between honest runs"
+    return found(
+        "reward.one-reference",
+        compared.spec.metric,
+        numbers,
+        windows,
+        relation=relation,
+        shortfall=shortfall,
     )
-    fix = "record at least 5 more reference runs with other seeds (reprise baseline)"
-    return CheckResult("reward", State.UNKNOWN, compared.spec.metric, text, fix, numbers, windows)
 
 
 def _results(compared: _Compared, limits: Bounds, states: list[State]) -> tuple[WindowResult, ...]:
@@ -236,15 +242,13 @@ def _numbers(compared: _Compared) -> dict[str, object]:
 
 
 def resolution(table: MetricTable, reference: Reference, steps: int) -> CheckResult:
-    """Whether the comparison could have seen a loss of `margin` in the last window.
+    """Whether the comparison could detect a drop of `margin` in the last window.
 
     Without this, a wide spread between reference runs would pass anything.
     """
     spec = reference.metrics.reward
     if len(reference.runs) < 2:
-        text = "one reference run: the smallest regression that could be seen is unknown"
-        fix = "record at least 5 more reference runs with other seeds (reprise baseline)"
-        return CheckResult("resolution", State.UNKNOWN, spec.metric, text, fix, {})
+        return found("resolution.one-reference", spec.metric, {})
     if (lacking := _without_reward(reference, steps)) is not None:
         return replace(lacking, rule="resolution")
     compared = _compare(table, reference, steps)
@@ -253,16 +257,20 @@ def resolution(table: MetricTable, reference: Reference, steps: int) -> CheckRes
     margin = spec.margin if spec.margin is not None else _MARGIN_SHARE * compared.gain
     numbers = {"smallest": smallest, "margin": margin, "reference_gain": compared.gain}
     first, last = compared.windows[-1]
-    seen = f"over steps {first}-{last} it sees a loss of {number(smallest)} nine times in ten"
+    detects = f"minimum detectable drop {number(smallest)} over steps {first}-{last} (90 % power)"
     if 0 < smallest <= margin:
-        text = f"{seen}; margin {number(margin)}"
+        text = f"{detects}; margin {number(margin)}"
         return CheckResult("resolution", State.PASSED, spec.metric, text, "", numbers)
     if margin <= 0:
-        text = f"{seen}; the reference runs gain nothing, so learning cannot be told from none"
-        fix = "state metrics.reward.margin in reference.toml, or record longer reference runs"
-        return CheckResult("resolution", State.UNKNOWN, spec.metric, text, fix, numbers)
+        return found("resolution.no-gain", spec.metric, numbers, detects=detects)
     deviation = float(limits.deviation[-1])
     more = needed_runs(deviation, margin, len(compared.windows), ALPHA["reward"])
-    text = f"{seen}, which is more than the margin {number(margin)}"
     fix = f"record {more} reference runs or more" if more else "use more steps or larger batches"
-    return CheckResult("resolution", State.UNKNOWN, spec.metric, text, fix, numbers)
+    return found(
+        "resolution.too-wide",
+        spec.metric,
+        numbers,
+        detects=detects,
+        margin=number(margin),
+        fix=fix,
+    )

@@ -1,4 +1,4 @@
-"""How two curves differ: a lag, or a step from which they part."""
+"""How two curves differ: by a lag, or from a step on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the run whole, and are its numbers numbers?"""
+"""Completeness of a run, and finite values of its metrics."""
 
 from __future__ import annotations
 
@@ -9,46 +9,53 @@ from typing import Any
 import numpy as np
 
 from reprise.core.findings import State
-from reprise.curves.result import CheckResult, note
+from reprise.curves.result import CheckResult, found, note
 from reprise.metrics import MetricTable, spans
 
 __all__ = ["Event", "collapse_events", "complete", "finite"]
 
-# What a training step cannot do without: a NaN there ends the experiment even if it happens once.
+# Metrics that every training step needs: a NaN there ends the experiment even if it happens once.
 _VITAL = ("actor/grad_norm", "actor/loss", "actor/pg_loss", "critic/rewards/mean")
 _ALL_CLIPPED = 0.99
 
 
 def complete(table: MetricTable, metric: str, expected: int) -> CheckResult:
-    """Whether `metric` stands at every step 1..expected after attempts are merged."""
+    """Whether `metric` exists at every step 1..expected after attempts are merged."""
     numbers = {"expected": expected, "present": 0, "missing": expected}
     series = table.series(metric)
     if not len(series):
         near = difflib.get_close_matches(metric, table.names, n=3, cutoff=0.4)
-        text = f"the run has no {metric}" + (f"; nearest: {', '.join(near)}" if near else "")
-        fix = "compare a run of the same recipe, or name its metric in reference.toml"
-        return CheckResult("complete", State.UNKNOWN, table.run, text, fix, numbers)
+        hint = f"; nearest: {', '.join(near)}" if near else ""
+        return found("complete.no-metric", table.run, numbers, metric=metric, near=hint)
     steps = np.arange(1, expected + 1)
     if series.looks_sampled:
         inside = (steps >= series.steps[0]) & (steps <= series.steps[-1])
         numbers |= {"present": len(series), "missing": int((~inside).sum())}
-        text = f"looks sampled: {len(series)} rows stand for steps {spans([*steps[inside]])}"
-        fix = "export the whole history, or use the run's own metrics file"
-        return CheckResult("complete", State.UNKNOWN, f"{metric}@1-{expected}", text, fix, numbers)
+        return found(
+            "complete.sampled",
+            f"{metric}@1-{expected}",
+            numbers,
+            rows=len(series),
+            steps=spans([*steps[inside]]),
+        )
     missing = np.setdiff1d(steps, series.steps)
     numbers |= {"present": expected - len(missing), "missing": len(missing)}
     if not len(missing):
         text = f"all {expected} steps, none missing"
         return CheckResult("complete", State.PASSED, metric, text, "", numbers)
-    text = f"{len(missing)} of {expected} steps are missing: {spans(missing.tolist())}"
-    fix = "resume the run, or add the metrics file of the attempt that holds them"
-    where = f"{metric}@{missing[0]}"
-    return CheckResult("complete", State.UNKNOWN, where, text, fix, numbers)
+    return found(
+        "complete.missing",
+        f"{metric}@{missing[0]}",
+        numbers,
+        missing=len(missing),
+        expected=expected,
+        steps=spans(missing.tolist()),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that went wrong at a step; several tell what came first."""
+    """A problem at a step; several show which came first."""
 
     step: int
     metric: str
@@ -97,7 +104,7 @@ def _start_of_tail(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
 
 
 def finite(table: MetricTable, judged: tuple[str, ...]) -> CheckResult:
-    """Whether numbers stayed numbers; on failure the message tells the order of events."""
+    """Whether numbers stayed numbers; on failure the message gives the order of events."""
     events = collapse_events(table, judged[0])
     unused: list[str] = []
     lone: list[str] = []
@@ -111,22 +118,25 @@ def finite(table: MetricTable, judged: tuple[str, ...]) -> CheckResult:
             serious = name in judged or name in _VITAL or bad.sum() > 2
             (broken if serious else lone).append(name)
     numbers: dict[str, Any] = {"broken": broken, "isolated": lone, "never_finite": unused}
-    notes = [note("finite", name, "never holds a finite value: taken as unused") for name in unused]
-    notes += [note("finite", name, "holds an isolated NaN or Inf") for name in lone]
-    if [name for name in judged if name in unused]:
-        text = f"{', '.join(name for name in judged if name in unused)}: no finite value at all"
-        fix = "check the reward function and the rollout's log-probabilities"
-        return CheckResult(
-            "finite", State.FAILED, judged[0], text, fix, numbers, notes=tuple(notes)
-        )
+    notes = tuple(note("finite.unused", name) for name in unused)
+    notes += tuple(note("finite.isolated", name) for name in lone)
+    if empty := [name for name in judged if name in unused]:
+        metrics = ", ".join(empty)
+        return found("finite.no-value", judged[0], numbers, (), notes, metrics=metrics)
     if not broken:
         text = f"no NaN or Inf in {len(table.names) - len(unused) - len(lone)} metrics"
-        return CheckResult("finite", State.PASSED, table.run, text, "", numbers, notes=tuple(notes))
+        return CheckResult("finite", State.PASSED, table.run, text, "", numbers, notes=notes)
     first = events[0]
     order = "; then ".join(str(event) for event in events[:6])
     numbers["events"] = [[event.step, event.metric, event.what] for event in events]
     numbers["last_good_step"] = first.step - 1
-    text = f"{order}; last good step {first.step - 1}"
-    fix = f"look into step {first.step}; resume from a checkpoint at or before {first.step - 1}"
-    where = f"{first.metric}@{first.step}"
-    return CheckResult("finite", State.FAILED, where, text, fix, numbers, notes=tuple(notes))
+    return found(
+        "finite.broken",
+        f"{first.metric}@{first.step}",
+        numbers,
+        (),
+        notes,
+        events=order,
+        first=first.step,
+        last=first.step - 1,
+    )

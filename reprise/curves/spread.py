@@ -1,4 +1,4 @@
-"""How far a new run may lie from k reference runs: Student prediction bounds by windows."""
+"""How far a new run may be from k reference runs: Student prediction bounds by windows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from reprise.metrics.table import FloatArray
 
 __all__ = ["ALPHA", "POWER", "Bounds", "bounds", "coverage", "fill", "needed_runs", "step_noise"]
 
-# Probability, a check, of failing an honest run; together six in a thousand.
+# Probability per check of failing a correct run; together six in a thousand.
 ALPHA = {"reward": 0.0035, "validation": 0.0015, "probs-diff": 0.0005, "kl": 0.0005}
-# The smallest regression that a comparison "can see" is the one it sees with this probability.
+# The minimum detectable drop is detected with this probability.
 POWER = 0.9
 
 
@@ -24,7 +24,7 @@ class Bounds:
     """Per window (arrays of shape (W,)): what a new run of the same process stays above.
 
     `mean` of the reference runs, `deviation` used for one run, `half` = distance from the mean
-    to the one-sided bound, `smallest` = loss that is seen with probability POWER.
+    to the one-sided bound, `smallest` = drop that is detected with probability POWER.
     `freedom` = degrees of freedom behind `deviation`, `runs` = k.
     """
 
@@ -41,7 +41,7 @@ def bounds(seeds: FloatArray, alpha: float) -> Bounds:
 
     Student's prediction interval for one further observation, Bonferroni over the W windows.
     The deviation is the larger of the window's own and the pooled one, so that a window in which
-    k runs agree by luck does not fail honest runs; its degrees of freedom are Satterthwaite's for
+    k runs agree by luck does not fail correct runs; its degrees of freedom are Satterthwaite's for
     correlated windows. benchmarks/curves measures that the error rate stays under `alpha`.
     """
     runs, windows = seeds.shape
@@ -71,7 +71,7 @@ def _shift(critical: float, freedom: float) -> float:
 
 
 def needed_runs(deviation: float, margin: float, windows: int, alpha: float) -> int | None:
-    """Reference runs after which a loss of `margin` would be seen; None when 40 are too few."""
+    """Reference runs needed to detect a drop of `margin`; None when 40 are too few."""
     for runs in range(3, 41):
         critical = float(stats.t.isf(alpha / windows, runs - 1))
         if _shift(critical, runs - 1) * deviation * np.sqrt(1 + 1 / runs) <= margin:

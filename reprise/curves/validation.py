@@ -1,4 +1,4 @@
-"""Validation: is the run's second half not inferior to that of the reference runs?"""
+"""Validation: non-inferiority of the run's second half to the reference runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from reprise.core.findings import Finding, State
 from reprise.curves.reference import Reference, ValidationSpec
-from reprise.curves.result import CheckResult, WindowResult, note, number
+from reprise.curves.result import CheckResult, WindowResult, found, note, number
 from reprise.curves.spread import ALPHA, bounds
 from reprise.metrics import MetricTable
 from reprise.metrics.table import IntArray
@@ -31,18 +31,31 @@ def validation(
     notes = _missing_points(metric, late, common)
     numbers: dict[str, object] = {"points": [int(step) for step in common]}
     if not len(common) or len(common) < len(late) / 2:
-        text = f"{len(common)} of {len(late)} validation points of the second half are there"
-        fix = "keep trainer.test_freq of the recipe and let the run finish"
-        return CheckResult("validation", State.UNKNOWN, metric, text, fix, numbers, notes=notes)
+        return found(
+            "validation.few-points",
+            metric,
+            numbers,
+            (),
+            notes,
+            found=len(common),
+            expected=len(late),
+        )
     sign = 1.0 if spec.direction == "up" else -1.0
     mean = float(run.values[np.isin(run.steps, common)].mean())
     matrix = np.array([[s.values[np.isin(s.steps, common)].mean()] for s in seeds])
     span = (int(common[0]), int(common[-1]))
     if len(seeds) == 1:
-        text = f"{number(mean)} against {number(float(matrix[0, 0]))} of the one reference run"
-        fix = "record at least 5 more reference runs with other seeds (reprise baseline)"
-        numbers |= {"run": mean, "reference": float(matrix[0, 0])}
-        return CheckResult("validation", State.UNKNOWN, metric, text, fix, numbers, notes=notes)
+        one = float(matrix[0, 0])
+        numbers |= {"run": mean, "reference": one}
+        return found(
+            "validation.one-reference",
+            metric,
+            numbers,
+            (),
+            notes,
+            found=number(mean),
+            reference=number(one),
+        )
     limits = bounds(sign * matrix, ALPHA["validation"])
     loss = float(limits.mean[0]) - sign * mean
     state = State.FAILED if loss > max(limits.half[0], _MATERIAL) else State.PASSED
@@ -51,10 +64,21 @@ def validation(
     smallest = float(limits.smallest[0])
     deviation = float(limits.deviation[0])
     window = WindowResult(metric, *span, mean, reference_mean, deviation, limit, smallest, state)
-    text = f"mean of steps {span[0]}-{span[1]} is {number(mean)}, bound {number(limit)}"
-    fix = "" if state is State.PASSED else "compare data, prompts and sampling of the validation"
     where = f"{metric}@{span[0]}-{span[1]}"
-    return CheckResult("validation", state, where, text, fix, numbers, (window,), notes)
+    if state is State.FAILED:
+        return found(
+            "validation.below",
+            where,
+            numbers,
+            (window,),
+            notes,
+            first=span[0],
+            last=span[1],
+            found=number(mean),
+            bound=number(limit),
+        )
+    text = f"mean of steps {span[0]}-{span[1]} is {number(mean)}, bound {number(limit)}"
+    return CheckResult("validation", state, where, text, "", numbers, (window,), notes)
 
 
 def _missing_points(metric: str, late: IntArray, common: IntArray) -> tuple[Finding, ...]:
@@ -62,4 +86,4 @@ def _missing_points(metric: str, late: IntArray, common: IntArray) -> tuple[Find
     if not len(gone) or not len(common):
         return ()
     where = f"{metric}@{gone[0]}"
-    return (note("validation", where, f"no validation at {', '.join(map(str, gone))}"),)
+    return (note("validation.missing-points", where, steps=", ".join(map(str, gone))),)

@@ -1,4 +1,4 @@
-"""verdict.json: the outcome of a comparison for people who read it by program."""
+"""verdict.json: the outcome of a comparison for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KIND = Kind(
     rule="verdict-file",
     noun="a verdict",
     version=1,
-    fix="judge the run again, which writes the file anew: reprise reproduce --run RUN",
+    fix="judge the run again, which rewrites the file: reprise reproduce --run RUN",
     absent="judge the run, which writes the file: reprise reproduce --run RUN",
 )
 

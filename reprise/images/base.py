@@ -1,4 +1,4 @@
-"""What an image is built on: the lock's image by digest, or a Debian made here of packages."""
+"""The base of an image: the lock's image by digest, or a Debian built here from packages."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def base_of(
     on_step: Callable[[str], None] = lambda _: None,
     apt_sources: str = "",
 ) -> Base:
-    """The base for `kind`: `named`, else the lock's image, else (cpu) a Debian made on the spot.
+    """The base for `kind`: `named`, else the lock's image, else (cpu) a Debian built here.
 
-    `apt_sources` is where that Debian comes from: one made from elsewhere is not taken for it.
-    Raises OperatorError for a base without digest, or with another one than the lock's, and where
+    `apt_sources` is the source of that Debian: one built from another source is not reused.
+    Raises OperatorError for a base without a digest or with another one than the lock's, and when
     the engine could not build on the Debian.
     """
     entry = next((image for image in lock.image.values() if kind.machine in image.machines), None)
@@ -58,32 +58,32 @@ def base_of(
         _make(engine, root, name, apt_sources)
         held = inspect_image(name, engine)
     if held is None:
-        raise CannotTell("image-base.made", name, name=name)
+        raise CannotTell("image-base.vanished", name, name=name)
     return Base(name, held.id)
 
 
 def _locked(kind: Kind, entry: Image, named: str) -> Base:
     where = f"image.{kind.name}"
     if entry.digest is None:
-        message = f"the lock has no digest of {entry.repository}:{entry.want}: {entry.unpinned}"
-        raise OperatorError("image-base", where, message, "`make image-lock`")
+        raise OperatorError(
+            "image-base.no-digest",
+            where,
+            image=f"{entry.repository}:{entry.want}",
+            reason=entry.unpinned,
+        )
     reference = named or f"{entry.repository}@{entry.digest}"
     if reference.rpartition("@")[2] != entry.digest:
-        message = f"expected a base with the locked digest {entry.digest}, found {named}"
-        raise OperatorError("image-base", where, message, f"BASE=NAME@{entry.digest}")
+        raise OperatorError("image-base.digest", where, expected=entry.digest, found=named)
     return Base(reference, entry.digest)
 
 
 def _named(engine: str, named: str) -> Base:
-    """A base without a digest must be held here: its id then says which one it was."""
+    """A base without a digest must be in the engine: its id then identifies it."""
     if "@" in named:
         return Base(named, named.rpartition("@")[2])
     held = inspect_image(named, engine)
     if held is None:
-        fix = "name it by its digest: BASE=NAME@sha256:..."
-        raise OperatorError(
-            "image-base", named, "has no digest, and the engine does not hold it", fix
-        )
+        raise OperatorError("image-base.not-held", named)
     return Base(named, held.id)
 
 
@@ -92,7 +92,7 @@ def _make(engine: str, root: Path, name: str, apt_sources: str) -> None:
     variables = {**os.environ, "REPRISE_ENGINE": engine, "APT_SOURCES": apt_sources}
     done = run_in_session(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["no word"]
-        message = next((line for line in lines if line.startswith("error:")), lines[-1])
-        fix = "as root, apt-get install mmdebstrap; or name a base: BASE=debian@sha256:..."
-        raise OperatorError("image-base", SCRIPT, message.removeprefix("error: "), fix)
+        lines = done.stderr.strip().splitlines() or ["no output"]
+        line = next((line for line in lines if line.startswith("error:")), lines[-1])
+        reason = line.removeprefix("error: ")
+        raise OperatorError("image-base.script", SCRIPT, reason=reason)

@@ -1,4 +1,4 @@
-"""Build an image of docker/ from the lock, with BuildKit, unless the engine holds it already."""
+"""Build an image of docker/ from the lock, with BuildKit, unless the engine already has it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from reprise.trees.git import without_credentials
 __all__ = ["BuildOptions", "OnStep", "build_image"]
 
 OnStep = Callable[[str], None]
-"""Called with what the build does now."""
+"""Called with the current step of the build."""
 
 # BuildKit's plain output: "#9 [node 2/6] RUN ..."; podman's: "[1/2] STEP 2/6: RUN ...".
 _STEP = re.compile(r"(?:#\d+ \[([^\]]+)\]|(?:\[\d+/\d+\] )?STEP (\d+/\d+):) (.*)")
-# What our own build steps, pip and apt say when they refuse; everything else is in the log.
+# Errors of our own build steps, pip and apt; everything else is in the log.
 _ERROR = re.compile(r"^(?:#\d+ [\d.]+ )?(?:error|ERROR|E): (.*)")
 # The engine passes these on to every RUN and keeps them out of the image and its history.
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
@@ -38,10 +38,10 @@ _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy")
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """What the operator may choose.
+    """Options of the operator.
 
     `base` is used instead of the lock's; `target` ends at that stage; `args` are further build
-    arguments (RUN_AS, APT_SOURCES, which is the variable's value where it is not named); `again`
+    arguments (RUN_AS, APT_SOURCES, from the environment unless named); `again`
     builds without the engine's cache.
     """
 
@@ -54,9 +54,9 @@ class BuildOptions:
 def build_image(
     lock_path: Path, kind: Kind, options: BuildOptions, on_step: OnStep = lambda _: None
 ) -> Report:
-    """Build `kind` unless the engine holds it as these sources give it.
+    """Build `kind` unless the engine already has the image of these sources.
 
-    `data`: `image` (name:tag, where the tag is a hash of everything that goes in), `id`, `bytes`,
+    `data`: `image` (name:tag; the tag is a hash of all inputs), `id`, `bytes`,
     `base`, `built` and, when built, `seconds`. Raises OperatorError when it cannot be built,
     CannotTell when no engine answers.
     """
@@ -67,7 +67,7 @@ def build_image(
     report = Report("image build")
     sources = package_sources()
     for text in sources.notes:
-        report.note("image-sources", kind.name, text)
+        report.note("image-sources.local", kind.name, note=text)
     work = root / ".cache" / "images"
     work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=work, prefix=f"{kind.name}-") as folder:
@@ -89,8 +89,7 @@ def build_image(
             _run([*command, str(context)], work / f"{kind.name}.log", kind, on_step)
             held = inspect_image(name, engine)
     if held is None:
-        fix = f"read {work / f'{kind.name}.log'}"
-        raise OperatorError("image-build", name, "the engine built it and does not hold it", fix)
+        raise OperatorError("image-build.vanished", name, log=work / f"{kind.name}.log")
     report.passed("image-build")
     report.data = {"image": name, "id": held.id, "bytes": held.bytes, "base": base.reference}
     report.data |= {"built": built}
@@ -100,15 +99,13 @@ def build_image(
 
 
 def _with_apt_sources(options: BuildOptions) -> BuildOptions:
-    """APT_SOURCES of the environment as a build argument, which `--arg` goes before.
+    """APT_SOURCES of the environment as a build argument; `--arg` has precedence.
 
-    Raises OperatorError for a password in it: build arguments stand in an image's history.
+    Raises OperatorError for a password in it: build arguments are part of an image's history.
     """
     sources = options.args.get("APT_SOURCES", os.environ.get("APT_SOURCES", ""))
     if any(without_credentials(word) != word for word in sources.split()):
-        message = "has a password in an address, which would stand in the image's history"
-        fix = "name a mirror that asks for none"
-        raise OperatorError("image-arg", "APT_SOURCES", message, fix)
+        raise OperatorError("image-arg.password", "APT_SOURCES")
     return replace(options, args={**options.args, "APT_SOURCES": sources}) if sources else options
 
 
@@ -126,9 +123,9 @@ def _arguments(
 
 
 def _name(kind: Kind, files: str, arguments: Mapping[str, str], options: BuildOptions) -> str:
-    """The image's name: its tag moves with everything that goes in but the commit's number."""
-    told = [f"{key}={value}" for key, value in sorted(arguments.items()) if key != "REVISION"]
-    key = sha256_text("\n".join([files, options.target, *told]))
+    """The image's name: its tag changes with every input except the commit."""
+    inputs = [f"{key}={value}" for key, value in sorted(arguments.items()) if key != "REVISION"]
+    key = sha256_text("\n".join([files, options.target, *inputs]))
     return f"reprise/{kind.name}:{key[:16]}"
 
 
@@ -137,7 +134,7 @@ def _command(
 ) -> list[str]:
     command = [engine, "build", "--file", f"docker/{kind.name}/Dockerfile", "--tag", name]
     if Path(engine).name == "podman":
-        # Its own format has no health checks.
+        # Podman's own format has no health checks.
         command += ["--format", "docker"]
     else:
         command += ["--progress", "plain"]
@@ -156,7 +153,7 @@ def _command(
 
 
 def _secrets(folder: Path, sources: PackageSources) -> list[str]:
-    """Write what the build may read while it runs, for this user's eyes; the engine's options."""
+    """Write the secrets that the build reads, readable for this user; the engine's options."""
     place = folder / "secrets"
     place.mkdir(mode=0o700)
     texts = {"pip.conf": sources.conf.encode(), "nvidia-index": sources.nvidia_index.encode()}
@@ -173,7 +170,7 @@ def _secrets(folder: Path, sources: PackageSources) -> list[str]:
 def _run(command: list[str], log: Path, kind: Kind, on_step: OnStep) -> None:
     """Run the build in the context's folder; its whole output goes to `log`."""
     said: list[str] = []
-    last = "no word"
+    last = "no output"
     with (
         log.open("w", encoding="utf-8") as file,
         in_session(
@@ -196,6 +193,6 @@ def _run(command: list[str], log: Path, kind: Kind, on_step: OnStep) -> None:
             elif line.strip():
                 last = line.strip()
     if process.returncode != 0:
-        message = "; ".join(dict.fromkeys(said)) or last
-        fix = f"fix it, then repeat the command; the whole output is in {log}"
-        raise OperatorError("image-build", f"docker/{kind.name}/Dockerfile", message, fix)
+        reason = "; ".join(dict.fromkeys(said)) or last
+        where = f"docker/{kind.name}/Dockerfile"
+        raise OperatorError("image-build.failed", where, reason=reason, log=log)

@@ -1,4 +1,4 @@
-"""Images as files, for sites that no registry reaches: saved whole, loaded when they are whole."""
+"""Images as files, for sites without a registry: saved whole, loaded only when whole."""
 
 from __future__ import annotations
 
@@ -38,15 +38,14 @@ def newest(engine: str, lock: Lock, kind: Kind) -> str:
     """
     held = built_for(engine, lock, kind.machine)
     if held is None:
-        message = f"no image of it was built here from this versions.lock ({kind.machine})"
-        raise OperatorError("image-held", kind.name, message, f"`reprise image build {kind.name}`")
+        raise OperatorError("image-held.not-built", kind.name, machine=kind.machine, name=kind.name)
     return held.tags[0]
 
 
 def images_to_archive(lock: Lock, name: str, image: Image) -> tuple[str, list[str]]:
-    """The engine, and what it holds: the locked image by its digest, and what was built on that.
+    """The engine, and its images: the locked image by its digest, and what was built on that.
 
-    Raises OperatorError when it holds neither, CannotTell when no engine answers.
+    Raises OperatorError when it has neither, CannotTell when no engine answers.
     """
     engine = find_engine()
     reference = f"{image.repository}@{image.digest}"
@@ -57,16 +56,19 @@ def images_to_archive(lock: Lock, name: str, image: Image) -> tuple[str, list[st
         if (built := built_for(engine, lock, machine)) is not None:
             held.append(built.tags[0])
     if not held:
-        message = f"the engine does not hold {reference}" if image.digest else "has no digest"
-        fix = f"`{Path(engine).name} pull {reference}`" if image.digest else "`make image-lock`"
-        raise OperatorError("bundle-image", f"image.{name}", message, fix)
+        where = f"image.{name}"
+        if image.digest is None:
+            raise OperatorError("bundle-image.no-digest", where)
+        raise OperatorError(
+            "bundle-image.absent", where, reference=reference, engine=Path(engine).name
+        )
     return engine, held
 
 
 def archive_images(lock: Lock, name: str, image: Image, target: Path) -> None:
     """Archive the locked image, under the tag it is wanted by, and what was built here on it.
 
-    Layers that both have are in the archive once. Raises OperatorError when neither is held.
+    Layers that both have are in the archive once. Raises OperatorError when the engine has neither.
     """
     engine, held = images_to_archive(lock, name, image)
     locked, wanted = f"{image.repository}@{image.digest}", f"{image.repository}:{image.want}"
@@ -88,18 +90,17 @@ def _saved(engine: str, images: Sequence[str], target: Path, where: str) -> None
 
 
 def save_image(image: str, target: Path) -> Report:
-    """Write `image` as the engine archives it to `target`, and its SHA-256 beside it.
+    """Write `image` as the engine archives it to `target`, and its SHA-256 to `target`.sha256.
 
-    `data`: `image`, `id`, `file`, `bytes`, `sha256`. Raises OperatorError for a file that is there
-    already and for an image that is not.
+    `data`: `image`, `id`, `file`, `bytes`, `sha256`. Raises OperatorError for a file that
+    exists and for an image that does not.
     """
     engine = find_engine()
     held = inspect_image(image, engine)
     if held is None:
-        fix = "`reprise image build`, or name another"
-        raise OperatorError("image-held", image, "the engine does not hold it", fix)
+        raise OperatorError("image-held.absent", image)
     if target.exists():
-        raise OperatorError("image-file.already", str(target))
+        raise OperatorError("image-file.exists", str(target))
     _saved(engine, [image], target, image)
     digest = sha256_file(target)
     write_text(_side(target), f"{digest}  {target.name}\n")
@@ -111,26 +112,25 @@ def save_image(image: str, target: Path) -> Report:
 
 
 def load_image(file: Path) -> Report:
-    """Load an archive into the engine once its SHA-256 is the one beside it.
+    """Load an archive into the engine if it has the SHA-256 of its .sha256 file.
 
     Without that file the archive is loaded and the report unknown. `data`: `loaded`, the names and
-    ids that the engine says. Raises OperatorError for a damaged archive, which is not loaded.
+    ids that the engine prints. Raises OperatorError for a damaged archive, which is not loaded.
     """
     engine = find_engine()
     if not file.is_file():
-        fix = "name the archive that `reprise image save` wrote"
-        raise OperatorError("image-file", str(file), "there is no such file", fix)
+        raise OperatorError("image-file.missing", str(file))
     report = Report("image load")
     side = _side(file)
     if side.is_file():
         wanted, found = side.read_text(encoding="utf-8").split()[0], sha256_file(file)
         if wanted != found:
-            message = f"has the SHA-256 {found}, {side.name} says {wanted}: it was not loaded"
-            raise OperatorError("image-file", str(file), message, "copy it again")
+            raise OperatorError(
+                "image-file.sha256", str(file), found=found, name=side.name, expected=wanted
+            )
         report.passed("image-sha256")
     else:
-        fix = f"bring {side.name} along, which `reprise image save` writes"
-        report.unknown("image-sha256", str(file), "there is no SHA-256 to compare with", fix)
+        report.unknown("image-sha256.absent", str(file), name=side.name)
     said = _engine([engine, "load", "--input", str(file)], str(file))
     report.data = {
         "loaded": [line.partition(": ")[2] for line in said.splitlines() if ": " in line]
@@ -148,6 +148,6 @@ def _engine(command: list[str], where: str) -> str:
         command, capture_output=True, encoding="utf-8", errors="replace", check=False
     )
     if done.returncode != 0:
-        message = (done.stderr.strip().splitlines() or ["the engine failed"])[-1]
-        raise OperatorError("image-engine", where, message, "read its message: space, permissions")
+        reason = (done.stderr.strip().splitlines() or ["the engine failed"])[-1]
+        raise OperatorError("image-engine.failed", where, reason=reason)
     return done.stdout

@@ -1,4 +1,4 @@
-"""Ask the container engine of this machine what it holds. Nothing is pulled, started or changed."""
+"""Query the container engine of this machine. Nothing is pulled, started or changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 ENGINES = ("docker", "podman", "nerdctl")
-# A daemon that hangs takes the question and never answers.
+# A hanging daemon accepts a request and never answers.
 _SECONDS = 60.0
 _NEVER = datetime.min.replace(tzinfo=UTC)
 # From this client on BuildKit is a program of its own, docker-buildx; 18.09 to 22 have it inside.
@@ -39,7 +39,7 @@ _ABSENT = ("no such image", "image not known", "not found", "no such object")
 
 @dataclass(frozen=True, slots=True)
 class HeldImage:
-    """An image that the engine holds: its id, the digests it was pulled by, and its platform.
+    """An image in the engine: its id, the digests it was pulled by, and its platform.
 
     `tags` are the names that it has here, `bytes` its size unpacked, `tagged` when it last got a
     name here (where the engine knows: docker).
@@ -69,12 +69,11 @@ def find_engine() -> str:
         if found := shutil.which(candidate):
             return found
     tried = named or ", ".join(ENGINES)
-    fix = "install one, or name it in REPRISE_ENGINE"
-    raise CannotTell("engine", "container engine", f"none is on PATH (looked for {tried})", fix)
+    raise CannotTell("engine.absent", "container engine", names=tried)
 
 
 def ask(engine: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """What `engine WORDS` answers, refusals included. Raises CannotTell when it does not answer."""
+    """The result of `engine WORDS`, errors included. Raises CannotTell when it does not answer."""
     command = [engine, *words]
     try:
         return subprocess.run(
@@ -92,12 +91,10 @@ def ask(engine: str, *words: str) -> subprocess.CompletedProcess[str]:
 def _silent(engine: str, why: str) -> CannotTell:
     said = why.lower()
     if "permission denied" in said:
-        fix = "`sudo usermod -aG docker $USER`, then log in again"
-    elif "is the docker daemon running" in said:
-        fix = "start the daemon: `sudo systemctl start docker`; DOCKER_HOST names another one"
-    else:
-        fix = "check that the engine runs and that you may use it"
-    return CannotTell("engine", engine, f"does not answer: {why}", fix)
+        return CannotTell("engine.permission", engine, reason=why)
+    if "is the docker daemon running" in said:
+        return CannotTell("engine.daemon", engine, reason=why)
+    return CannotTell("engine.silent", engine, reason=why)
 
 
 def must_answer(engine: str) -> None:
@@ -121,16 +118,15 @@ def can_build(engine: str) -> None:
         if (found := shutil.which("docker", path=folder)) and found != engine
     )
     able = next((other for other in others if _without_buildkit(other) is None), None)
-    fix = "install its component: `apt-get install docker-buildx` (Debian, Ubuntu) or "
-    fix += "`apt-get install docker-buildx-plugin` (Docker's own packages)"
-    if able is not None:
-        fix = f"use the client that has it: `export REPRISE_ENGINE={shlex.quote(able)}`; or {fix}"
-    message = f"docker {version} has no buildx component; expected BuildKit (RUN --mount)"
-    raise OperatorError("engine-buildkit", engine, message, fix)
+    if able is None:
+        raise OperatorError("engine-buildkit.absent", engine, version=version)
+    raise OperatorError(
+        "engine-buildkit.other-client", engine, version=version, client=shlex.quote(able)
+    )
 
 
 def _without_buildkit(engine: str) -> str | None:
-    """The version of a docker client that lacks buildx; None where it may build, or is another."""
+    """The version of a docker client that cannot build; None for all other clients."""
     if Path(engine).name != "docker" or ask(engine, "buildx", "version").returncode == 0:
         return None
     version = ask(engine, "version", "--format", "{{.Client.Version}}").stdout.strip()
@@ -139,7 +135,7 @@ def _without_buildkit(engine: str) -> str | None:
 
 
 def inspect_image(reference: str, engine: str | None = None) -> HeldImage | None:
-    """What the engine holds under `reference` (name:tag or name@digest), None if nothing.
+    """The image `reference` (name:tag or name@digest) in the engine, None if it has none.
 
     Raises CannotTell when no engine answers.
     """

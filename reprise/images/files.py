@@ -1,4 +1,4 @@
-"""Which files the build of an image gets: those that git tracks, with one date and plain modes."""
+"""The input files of an image build: those that git tracks, with one date and plain modes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CODE = ("plugins", "recipes", "reprise", "requirements", "scripts")
 
 
 def _kind(machine: machines.Machine) -> Kind:
-    """A vendor's image is built on its locked base; the cpu image holds the whole project."""
+    """A vendor's image is built on its locked base; the cpu image has the whole project."""
     folder = f"docker/{machine.image}"
     if machine.image != "cpu":
         return Kind(machine.image, machine.lock, (*_ALL, folder), machine.image_trees)
@@ -66,7 +66,7 @@ def kind_named(name: str) -> Kind:
     machine = machines.machine_named(name)
     if machine.image not in KINDS:
         built = machines.names_shown(lambda item: item.image in KINDS)
-        raise OperatorError("image.docker-image-machine", name, built=built)
+        raise OperatorError("image.none-built", name, machines=built)
     return KINDS[machine.image]
 
 
@@ -83,11 +83,11 @@ def revision_of(root: Path) -> str:
 def lay_context(
     root: Path, kind: Kind, lock: Lock, folder: Path, wheels: Iterable[Path] = ()
 ) -> str:
-    """Fill the empty `folder` with what the build of `kind` gets; the SHA-256 of all of it.
+    """Fill the empty `folder` with the input files of `kind`; the SHA-256 of all of them.
 
     `wheels` are folders: files of packages that the image installs are taken from them. The hash is
     over paths, modes and contents (of wheels over their names: their contents are locked). Raises
-    OperatorError when a checkout that belongs into the image is not the locked commit.
+    OperatorError when a checkout for the image is not at the locked commit.
     """
     lines: list[str] = []
     for path in _tracked(root, kind.files):
@@ -147,8 +147,13 @@ def _tree(root: Path, lock: Lock, name: str, folder: Path) -> Iterator[str]:
     place = root / (tree.path or "")
     found = inspect(place, tree.commit or "", tree.tree)
     if tree.commit is None or tree.path is None or found.standing is not Standing.OK:
-        message = f"{place} is {found.standing.value}, not the locked commit"
-        raise OperatorError("image-tree", f"tree.{name}", message, f"`reprise setup tree.{name}`")
+        raise OperatorError(
+            "image-tree.standing",
+            f"tree.{name}",
+            folder=place,
+            standing=found.standing.value,
+            name=name,
+        )
     for path in _tracked(place, (tree.import_package or ".",)):
         yield _place(place / path, folder / tree.path / path, f"{tree.path}/{path}")
 

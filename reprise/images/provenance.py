@@ -1,4 +1,4 @@
-"""Inside an image: is what runs here still what /etc/reprise/provenance.json says was built?"""
+"""Inside an image: compare its packages with /etc/reprise/provenance.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AGAIN = "build the image again (`reprise image build`), or use the lock that it
 
 
 def verify_provenance(report: Report, lock: Lock, site: Site) -> Row:
-    """The row of the image that this runs in; its state is also recorded in `report`.
+    """The row of the image of this container; its state is also recorded in `report`.
 
     Drift: built from another state of the lock, or packages that are not those of the build.
     Unknown: the file or an interpreter that it names cannot be read.
@@ -34,30 +34,29 @@ def verify_provenance(report: Report, lock: Lock, site: Site) -> Row:
         frozen: Mapping[str, list[str]] = dict(about["freeze"])
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
         row.state, row.message = "unknown", f"{site.provenance} cannot be read: {error}"
-        report.unknown(PROVENANCE_ROW, row.entry, row.message, row.fix)
+        report.unknown("provenance.unreadable", row.entry, reason=row.message)
         return row
-    row.found = machine_hash(lock, machine) if machine in MACHINES else f"no machine {machine}"
+    row.found = machine_hash(lock, machine) if machine in MACHINES else f"unknown machine {machine}"
     if row.found != row.expected:
         row.state, row.message = "drift", "the image was built from another state of the lock"
-        report.failed(PROVENANCE_ROW, row.entry, f"drift: {row.message}", row.fix)
+        report.failed("provenance.lock", row.entry)
         return row
     try:
         moved = [text for python, lines in frozen.items() for text in _moved(site, python, lines)]
     except CannotTell as error:
         row.state, row.message = "unknown", f"{error.where}: {error.message}"
-        report.unknown(PROVENANCE_ROW, row.entry, row.message, row.fix)
+        report.unknown("provenance.unreadable", row.entry, reason=row.message)
         return row
     if moved:
         row.state, row.expected, row.found = "drift", "as built", ", ".join(moved[:5])
-        told = f"drift: {len(moved)} packages are not those of the build: {row.found}"
-        report.failed(PROVENANCE_ROW, row.entry, told, "start the image anew")
+        report.failed("provenance.packages", row.entry, count=len(moved), packages=row.found)
         return row
     report.passed(PROVENANCE_ROW)
     return row
 
 
 def _moved(site: Site, python: str, lines: list[str]) -> list[str]:
-    """What an interpreter has now and had not when the image was built, or the other way round."""
+    """Packages of an interpreter that differ from those at the time of the build."""
     path = site.root / python if "/" in python else Path(shutil.which(python) or python)
     have: dict[str, str] = {
         name: item.version for name, item in site.installed(path).distributions.items()

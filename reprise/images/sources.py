@@ -1,7 +1,7 @@
-"""Where a build takes Python packages from: this machine's own settings, carried as secrets.
+"""Package sources of a build: this machine's own settings, passed as secrets.
 
-A build sees them while it runs; nothing of them, neither an index with a password in its address
-nor a site's certificates, is in the image or in its history.
+A build sees them while it runs; neither an index with a password in its address nor a site's
+certificates are stored in the image or in its history.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class PackageSources:
 
 
 def package_sources() -> PackageSources:
-    """What REPRISE_INDEX_URL, REPRISE_EXTRA_INDEX_URL, REPRISE_WHEELS, REPRISE_CA and
-    REPRISE_NVIDIA_INDEX_URL say, and pip's own settings for what they leave open.
+    """The values of REPRISE_INDEX_URL, REPRISE_EXTRA_INDEX_URL, REPRISE_WHEELS, REPRISE_CA and
+    REPRISE_NVIDIA_INDEX_URL; pip's own settings where they are unset.
 
-    Raises OperatorError when a file or folder named there is not there.
+    Raises OperatorError when a file or folder named there does not exist.
     """
     own = _pip_settings()
     read = os.environ.get
@@ -56,7 +56,7 @@ def package_sources() -> PackageSources:
         urls = (read(variable) or own.get(key, "")).split()
         far = [url for url in urls if url.startswith(("http://", "https://"))]
         near = [without_credentials(url) for url in urls if url not in far]
-        notes += [f"{url} lies on this machine: the build cannot use it" for url in near]
+        notes += [f"{url} is on this machine: the build cannot use it" for url in near]
         if far and not named:
             lines.append(f"{key} = {' '.join(far)}")
     ca = _file("REPRISE_CA", read("REPRISE_CA") or own.get("cert", ""))
@@ -79,8 +79,7 @@ def _file(variable: str, named: str) -> Path | None:
         return None
     path = Path(named)
     if not path.is_file():
-        fix = f"name a file of certificates in {variable}, or unset it"
-        raise OperatorError("image-ca", named, "there is no such file of certificates", fix)
+        raise OperatorError("image-ca.missing", named, variable=variable)
     return path
 
 

@@ -1,4 +1,4 @@
-"""Does the container engine hold the locked image, or do we run in it?"""
+"""Check that the container engine has the locked image, or that this process runs in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["verify_image"]
 
 
 def verify_image(name: str, image: Image, site: Site) -> Row:
-    """The image that this runs in, by its provenance file; else what the engine holds.
+    """The image of this container, by its provenance file; else the image in the engine.
 
     Raises CannotTell when no engine answers.
     """
@@ -28,13 +28,15 @@ def verify_image(name: str, image: Image, site: Site) -> Row:
     if held is None:
         held = inspect_image(f"{image.repository}:{image.want}")
         if held is None:
-            row.state, row.found, row.message = "missing", "", "the engine does not hold it"
+            row.state, row.found, row.message = "missing", "", "the engine does not have it"
             row.fix = f"pull {reference}"
             return row
         if not (image.image_id and held.id == image.image_id):
             row.state = "drift" if held.digests else "unknown"
             row.found = ", ".join(held.digests) or held.id
-            row.message = "" if held.digests else f"loaded from an archive, known by id {held.id}"
+            row.message = (
+                "" if held.digests else f"loaded from an archive, identified by id {held.id}"
+            )
             row.fix = f"pull {reference}"
     if held.platform != "/".join(image.platform.split("/")[:2]):
         row.state, row.expected, row.found = "drift", image.platform, held.platform
@@ -42,13 +44,13 @@ def verify_image(name: str, image: Image, site: Site) -> Row:
 
 
 def _inside(name: str, image: Image, provenance: Path) -> Row:
-    """What the image that this runs in says it was built on."""
+    """The base that the image of this container records."""
     try:
         found = str(orjson.loads(provenance.read_bytes())["base_digest"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        message = f"{provenance} names no base_digest"
+        message = f"{provenance} has no base_digest"
         return Row(
             name, "unknown", image.digest or "", message=message, fix="build the image again"
         )
     state = "ok" if found == image.digest else "drift"
-    return Row(name, state, image.digest or "", found, fix="start the image that is locked")
+    return Row(name, state, image.digest or "", found, fix="start the locked image")

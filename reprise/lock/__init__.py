@@ -1,6 +1,6 @@
-"""versions.lock as typed entries: read it, check that it is sound, find a line, rewrite one value.
+"""versions.lock as typed entries: read it, check it, find a line, rewrite one value.
 
-Nothing here asks a network, a git repository or an engine; `reprise.flows.lock` does.
+Nothing here uses a network, a git repository or an engine; `reprise.flows.lock` does.
 """
 
 from reprise.lock.model import Lock, Machine

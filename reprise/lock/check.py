@@ -1,4 +1,4 @@
-"""Is versions.lock itself sound? Nothing outside the project's folder is looked at."""
+"""Check versions.lock itself; nothing outside the project's folder is read."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def check_lock(path: Path) -> Report:
     """Check the lock at `path`: its form, that entries are pinned and agree with one another.
 
     An entry that is not pinned is a warning when it says why (`unpinned`), else an error. The
-    requirements files of its environments are compared with their digests. Every fault comes with
-    its line. `data["machines"]` gives each machine's hash and what it lacks.
+    requirements files of its environments are compared with their digests. Every problem
+    names its line. `data["machines"]` gives each machine's hash and its unpinned entries.
     """
     report = Report("lock check")
     try:
@@ -67,35 +67,39 @@ def _pinned(report: Report, lock: Lock, lines: Lines, file: str) -> None:
         where = f"{file}:{line_of(lines, tuple(name.split('.', 1)))}"
         if not entry.missing:
             if entry.unpinned:
-                message = f"{name} is pinned, yet `unpinned` says why it is not"
-                report.warn(rule, where, message, "remove the key `unpinned`")
+                report.warn("lock-pinned.stale-reason", where, name=name)
             continue
-        lacks = " and ".join(entry.missing)
+        keys = " and ".join(entry.missing)
         image = name.startswith("image.")
-        fix = f"`reprise lock image {name} --write`" if image else f"`reprise lock update {name}`"
-        fix = f"{fix} resolves and writes it"
+        command = f"reprise lock image {name} --write" if image else f"reprise lock update {name}"
         if entry.unpinned:
-            report.warn(rule, where, f"{name} is not pinned: no {lacks}; {entry.unpinned}", fix)
+            report.warn(
+                "lock-pinned.reason-given",
+                where,
+                name=name,
+                keys=keys,
+                reason=entry.unpinned,
+                command=command,
+            )
         else:
-            fix = f"{fix}; if it cannot be known, say why in `unpinned`"
-            report.failed(rule, where, f"{name} has no {lacks}", fix)
+            report.failed("lock-pinned.missing", where, name=name, keys=keys, command=command)
     report.settle(rule)
 
 
 def _normal(report: Report, raw: dict[str, Any], lines: Lines, file: str) -> None:
-    """Note hashes that are written in upper case: they are taken as lower case."""
+    """Note hashes that are written in upper case: they are read as lower case."""
     for kind, entries in raw.items():
         for name, entry in entries.items() if isinstance(entries, dict) else ():
             for key, value in entry.items():
                 if isinstance(value, str) and _UPPER.fullmatch(value):
                     where = f"{file}:{line_of(lines, (kind, name, key))}"
-                    message = f"{kind}.{name}.{key} is read as {value.lower()}"
-                    report.note("lock-case", where, message, "write it in lower case")
+                    path = f"{kind}.{name}.{key}"
+                    report.note("lock-case.upper", where, key=path, value=value.lower())
     report.passed("lock-case")
 
 
 def _paths(report: Report, lock: Lock, lines: Lines, file: str) -> None:
-    """No two entries of one machine may lie in one place."""
+    """No two entries of one machine may use the same path."""
     rule = "lock-paths"
     places: dict[tuple[str, str], str] = {}
     for name, entry in lock.entries():
@@ -105,8 +109,7 @@ def _paths(report: Report, lock: Lock, lines: Lines, file: str) -> None:
         others = {places.setdefault((place, machine), name) for machine in entry.machines}
         for other in sorted(others - {name}):
             where = f"{file}:{line_of(lines, (*name.split('.', 1), 'path'))}"
-            message = f"{name} and {other} both lie at {place}"
-            report.failed(rule, where, message, "give one of them another path")
+            report.failed("lock-paths.shared", where, name=name, other=other, path=place)
     report.settle(rule)
 
 
@@ -119,58 +122,78 @@ def _contradictions(report: Report, lock: Lock, lines: Lines, file: str) -> None
         for key, value in zip(("locked", "declared_by"), reversed(named), strict=False):
             if value not in known:
                 where = f"{file}:{line_of(lines, ('contradiction', name, key))}"
-                message = f"contradiction.{name} names {value}, which is no entry of the lock"
-                report.failed(rule, where, message, "name an entry as kind.name")
+                report.failed("lock-contradiction.entry", where, name=name, value=value)
         if item.kind == "guide":
             continue
         try:
             Requirement(item.declares)
         except InvalidRequirement:
             where = f"{file}:{line_of(lines, ('contradiction', name, 'declares'))}"
-            message = f"contradiction.{name}: {item.declares!r} is not a requirement"
-            report.failed(rule, where, message, "write it as the declaring file does")
+            report.failed(
+                "lock-contradiction.requirement", where, name=name, declares=item.declares
+            )
     report.settle(rule)
 
 
 def _shipped(report: Report, root: Path, name: str, shipped: Shipped, where: str) -> None:
     """The shipped files must be the locked ones."""
-    rule = "lock-shipped"
-    folder = (root / shipped.path).parent
-    fix = f"git checkout -- {shipped.path.rpartition('/')[0]}"
+    folder = shipped.path.rpartition("/")[0]
     for file, expected in shipped.digests().items():
-        path = folder / file
+        path = root / folder / file
         if not path.is_file():
-            report.failed(rule, where, f"shipped.{name}: {path} does not exist", fix)
+            report.failed("lock-shipped.missing", where, name=name, path=path, folder=folder)
         elif (found := sha256_file(path)) != expected:
-            message = f"{path} has sha256 {found}, the lock says {expected}"
-            report.failed(rule, where, message, fix)
+            report.failed(
+                "lock-shipped.sha256",
+                where,
+                path=path,
+                found=found,
+                expected=expected,
+                folder=folder,
+            )
     weights = root / shipped.path
     if weights.is_file() and shipped.bytes not in (None, size := weights.stat().st_size):
-        message = f"{weights} has {size} bytes, the lock says {shipped.bytes}"
-        report.failed(rule, where, message, fix)
+        report.failed(
+            "lock-shipped.bytes",
+            where,
+            path=weights,
+            found=size,
+            expected=shipped.bytes,
+            folder=folder,
+        )
 
 
 def _environment(
     report: Report, root: Path, name: str, environment: Environment, where: str
 ) -> None:
-    rule = "lock-environment"
-    fix = f"if the change is meant: `reprise lock update environment.{name}`"
     path = root / environment.requirements
     files = {environment.requirements: environment.sha256, **environment.extra}
     try:
         for file, expected in files.items():
             found = sha256_file(root / file)
             if expected is not None and found != expected:
-                message = f"{file} has sha256 {found}, the lock says {expected}"
-                report.failed(rule, where, message, fix)
+                report.failed(
+                    "lock-environment.sha256",
+                    where,
+                    file=file,
+                    found=found,
+                    expected=expected,
+                    name=name,
+                )
         pins = read_pins(path)
     except FileNotFoundError as error:
-        report.failed(rule, where, f"{error.filename} is not there", "restore the file")
+        report.failed("lock-environment.missing", where, file=error.filename)
         return
     except OperatorError as error:
-        report.failed(rule, error.where, error.message, error.fix)
+        report.failed("lock-environment", error.where, error.message, error.fix)
         return
     expected = environment.pins_sha256
     if expected is not None and pins_sha256(pins) != expected:
-        message = f"the pins of {environment.requirements} have digest {pins_sha256(pins)}, "
-        report.failed(rule, where, f"{message}the lock says {expected}", fix)
+        report.failed(
+            "lock-environment.pins",
+            where,
+            file=environment.requirements,
+            found=pins_sha256(pins),
+            expected=expected,
+            name=name,
+        )

@@ -23,7 +23,7 @@ RULE = "contradiction"
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """`declarer` asks, at `where`, for `requirement`; `locked` stands against it at `version`."""
+    """`declarer` requires `requirement` at `where`; `locked` has another `version`."""
 
     declarer: str
     where: str
@@ -33,9 +33,9 @@ class Conflict:
 
 
 def locked_versions(lock: Lock, machine: Machine) -> dict[str, tuple[str, str]]:
-    """What a machine will hold, as {canonical name: (entry, version)}.
+    """The packages of a machine, as {canonical name: (entry, version)}.
 
-    A package lies over what its image contains, a checkout over both: it comes first on the path.
+    A package overrides the image's own, a checkout overrides both: it is first on the path.
     """
     found: dict[str, tuple[str, str]] = {}
     for name, image in lock.image.items():
@@ -104,8 +104,8 @@ def compare(
     """Compare the conflicts found with those recorded for `machine`.
 
     `read` holds the entries whose declarations were read. A conflict that is not recorded is an
-    error, so is a record of a conflict that is no longer there; one whose declarer was not read
-    stays unknown. A recorded one is a warning that says when it matters.
+    error, so is a record of a conflict that no longer exists; one whose declarer was not read
+    is unknown. A recorded one is a warning that states when it matters.
     """
     records = {
         (item.declared_by, normal(Requirement(item.declares))): (name, item)
@@ -118,32 +118,51 @@ def compare(
         if key in records and key not in seen:
             _recorded(report, *records[key], conflict)
         elif key not in records:
-            message = f"asks for {conflict.requirement}, {machine} has {conflict.version} "
-            message += f"({conflict.locked}), and the lock does not record this contradiction"
-            fix = "change one of the two pins, or add a [contradiction.…] entry that says why"
-            report.failed(RULE, conflict.where, message, fix)
+            report.failed(
+                "contradiction.unrecorded",
+                conflict.where,
+                requirement=conflict.requirement,
+                machine=machine,
+                version=conflict.version,
+                locked=conflict.locked,
+            )
         seen.add(key)
     for key, (name, item) in records.items():
         if key in seen:
             continue
         where = f"contradiction.{name}"
         if item.declared_by in read:
-            message = f"{item.declared_by} no longer declares {item.declares} against {machine}"
-            report.failed(RULE, where, message, "remove the entry, or correct it")
+            report.failed(
+                "contradiction.gone",
+                where,
+                declarer=item.declared_by,
+                requirement=item.declares,
+                machine=machine,
+            )
         else:
-            message = f"{item.declared_by} is not here, so that {item.declares} was not read again"
-            report.unknown(RULE, where, message, "`make setup`, then repeat the command")
+            report.unknown(
+                "contradiction.unread",
+                where,
+                declarer=item.declared_by,
+                requirement=item.declares,
+            )
     report.settle(RULE)
 
 
 def _recorded(report: Report, name: str, item: Contradiction, conflict: Conflict) -> None:
-    message = f"{conflict.where} asks for {conflict.requirement}, locked is {conflict.version}: "
-    message += f"known, and right because {item.why_right}"
-    report.warn(RULE, f"contradiction.{name}", message, f"not right when {item.not_when}")
+    report.warn(
+        "contradiction.recorded",
+        f"contradiction.{name}",
+        place=conflict.where,
+        requirement=conflict.requirement,
+        version=conflict.version,
+        reason=item.why_right,
+        condition=item.not_when,
+    )
 
 
 def judge_recipe(lock: Lock, machine: Machine, facts: Mapping[str, str]) -> Report:
-    """Which known contradictions hit a recipe of which `facts` hold: {name: what makes it so}.
+    """Which known contradictions affect a recipe with these `facts`: {name: the reason}.
 
     A name is, for example, "transformers-flash-attention" (the recipe trains through that path on
     a model without attention sinks). A contradiction tripped by a fact is an error; one that could
@@ -156,11 +175,22 @@ def judge_recipe(lock: Lock, machine: Machine, facts: Mapping[str, str]) -> Repo
             continue
         where = f"contradiction.{name}"
         if item.tripped_by in facts:
-            message = f"{item.declared_by} declares {item.declares}, the lock has {item.locked} at "
-            message += f"{item.verified_with}, and this recipe is hit by it: "
-            report.failed(rule, where, message + facts[item.tripped_by], item.not_when)
+            report.failed(
+                "recipe-contradiction.affected",
+                where,
+                declarer=item.declared_by,
+                requirement=item.declares,
+                locked=item.locked,
+                version=item.verified_with,
+                fact=facts[item.tripped_by],
+                fix=item.not_when,
+            )
         else:
-            message = f"{item.declares} is knowingly not met, and not needed here: {item.why_right}"
-            report.note(rule, where, message)
+            report.note(
+                "recipe-contradiction.not-affected",
+                where,
+                requirement=item.declares,
+                reason=item.why_right,
+            )
     report.settle(rule)
     return report

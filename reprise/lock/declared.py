@@ -20,7 +20,7 @@ __all__ = ["Declaration", "declarations", "normal"]
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A requirement and where it stands: the file below the tree's root and its 1-based line."""
+    """A requirement and its place: the file below the tree's root and its 1-based line."""
 
     file: str
     line: int
@@ -28,14 +28,14 @@ class Declaration:
 
 
 def normal(requirement: Requirement) -> str:
-    """Name and versions alone, in one spelling: two texts that ask for the same are equal."""
+    """Name and versions alone, in one spelling: equal for two texts with the same requirement."""
     return f"{canonicalize_name(requirement.name)}{requirement.specifier}"
 
 
 def declarations(root: Path) -> list[Declaration]:
-    """What pyproject.toml, setup.py and requirements.txt at `root` ask of an installation.
+    """The requirements in pyproject.toml, setup.py and requirements.txt at `root`.
 
-    Extras are left out: they are asked for by nobody here. `requires-python` becomes a
+    Extras are left out: nothing here requires them. `requires-python` becomes a
     requirement called python. Files that cannot be read as what they are raise OSError or
     ValueError.
     """
@@ -67,7 +67,7 @@ def _requirements(text: str) -> Iterator[tuple[int, Requirement]]:
 
 
 def _line(text: str, part: str) -> int:
-    """The line on which `part` stands between quotes, or 1."""
+    """The line that has `part` in quotes, or 1."""
     for number, line in enumerate(text.splitlines(), 1):
         if f'"{part}"' in line or f"'{part}'" in line:
             return number
@@ -84,7 +84,7 @@ def _pyproject(text: str) -> Iterator[tuple[int, Requirement]]:
     uv = data.get("tool", {}).get("uv", {})
     for item in [*project.get("dependencies", []), *uv.get("override-dependencies", [])]:
         requirement = _parse(item)
-        # An override with a marker that never holds takes a dependency away: it asks for nothing.
+        # An override with a marker that is never true removes a dependency: it requires nothing.
         if requirement is not None and "'never'" not in item:
             yield _line(text, item), requirement
 

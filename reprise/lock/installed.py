@@ -1,4 +1,4 @@
-"""What a given Python interpreter has installed, asked of that interpreter itself."""
+"""The packages of a Python interpreter, as that interpreter itself reports them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Installed:
     markers: dict[str, str]
 
     def applies(self, requirement: Requirement) -> bool:
-        """Whether the requirement's marker holds there, with no extra asked for."""
+        """Whether the requirement's marker is true there, without extras."""
         marker = requirement.marker
         return marker is None or marker.evaluate({**self.markers, "extra": ""})
 
@@ -76,15 +76,14 @@ def query(python: Path) -> Installed:
 
     Raises CannotTell when it cannot be run.
     """
-    fix = "name another interpreter with --python, or make the environment: `make setup`"
     command = [str(python), "-I", "-c", _SCRIPT]
     try:
         done = subprocess.run(command, capture_output=True, check=False, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotTell("python", str(python), f"cannot be run: {error}", fix) from error
+        raise CannotTell("python.cannot-run", str(python), error=error) from error
     if done.returncode != 0:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
-        raise CannotTell("python", str(python), f"cannot list its packages: {last}", fix)
+        raise CannotTell("python.no-packages", str(python), error=last)
     answer = orjson.loads(done.stdout)
     found: dict[str, Distribution] = {
         canonicalize_name(name): Distribution(name, version or "", tuple(requires))

@@ -1,4 +1,4 @@
-"""Where in versions.lock a table or key stands, so that a finding can name the line."""
+"""The line of a table or key in versions.lock, so that a finding can name the line."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _split(dotted: str) -> tuple[str, ...]:
 def locate(text: str) -> Lines:
     """The 1-based line of each table header and key, by its full dotted path.
 
-    The text need not be valid TOML: lines that are neither header nor key are passed over, and so
-    is what lies inside a multi-line string. The first of two equal paths wins.
+    The text need not be valid TOML: lines that are neither header nor key are skipped, also those
+    inside a multi-line string. The first of two equal paths wins.
     """
     lines: Lines = {}
     table: tuple[str, ...] = ()

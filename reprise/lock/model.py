@@ -2,7 +2,7 @@
 
 An entry names what a human wants (`want`) and what is locked. Identity is what `identity` returns:
 the values that decide which bytes a machine gets. Notes, licences, mirrors and comments are not
-part of it, so that they can be bettered without moving a machine's hash.
+part of it, so they can be improved without changing a machine's hash.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MACHINES = lock_keys()
 
 
 def _lock_key(value: str) -> str:
-    """Any name of a machine is taken as the one that this file uses."""
+    """Translate any name of a machine to the one that this file uses."""
     if value in MACHINES:
         return value
     try:
@@ -138,7 +138,7 @@ class Tree(Entry):
     """A source tree: a git repository at one commit, checked out at `path`.
 
     `import_root` is what belongs on PYTHONPATH, relative to `path`; `import_package` is the folder
-    that must lie directly below it. `distribution` is what Python's metadata would call it.
+    that must be directly below it. `distribution` is what Python's metadata would call it.
     `from_image` says that the tree comes inside the image and is not checked out.
     """
 
@@ -254,15 +254,15 @@ class Shipped(Entry):
 
 
 class Environment(Entry):
-    """A Python environment: a requirements file in which every wheel stands with its hashes.
+    """A Python environment: a requirements file in which every wheel has its hashes.
 
     `sha256` is that of the file, `pins_sha256` that of its pins alone (see requirements.py), which
     does not move with the file's comments and layout; `pins` counts them. `extra` gives the sha256
     of further requirements files that only some machines need and that change no result.
 
-    With `trim` the environment is a site tree (site.py) beside a Python and a torch that the
-    machine itself has: the file says what is left out of it, `provided` what the machine was seen
-    to bring, by distribution.
+    With `trim` the environment is a site tree (site.py) for a machine with its own Python and
+    torch: the file says what is left out of it, `provided` the packages that the
+    machine was seen to have, by distribution.
     """
 
     identity_keys = ("python", "pins_sha256")
@@ -283,10 +283,10 @@ class Contradiction(Base):
     """A statement that the lock knowingly does not follow.
 
     `declared` means that a locked thing declares a requirement (PEP 508, in `declares`) which the
-    locked set does not meet: `lock verify` finds it again, or says that it is gone. `guide` means
+    locked set does not meet: `lock verify` finds it again or reports that it is gone. `guide` means
     that the lock departs from what the guide says, which no file declares and nothing re-reads.
     `declared_by` names the entry whose files declare it (or the guide), `in_file` the file within,
-    `locked` the entry that stands against it (`python` for the interpreter, `absent` for a
+    `locked` the entry that conflicts with it (`python` for the interpreter, `absent` for a
     distribution left out on purpose). `not_when` says when the lock would be wrong after all, and
     `tripped_by` is that condition as a fact about a recipe (see contradict.py).
     """

@@ -1,4 +1,4 @@
-"""Read versions.lock: a sound lock, or every fault with its line."""
+"""Read versions.lock: a valid lock, or every problem with its line."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import sha256_text
 from reprise.core.findings import Report
 from reprise.core.nearby import did_you_mean, nearest_words
+from reprise.core.rules import render, rule_id
 from reprise.lock.lines import Lines, line_of, locate
 from reprise.lock.model import KINDS, MACHINES, Lock, Machine
 
@@ -64,7 +65,12 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def _fault(error: ErrorDetails, lines: Lines, name: str) -> tuple[str, str, str, str]:
+def _fault(text: str, where: str, **values: object) -> tuple[str, str, str, str]:
+    """A text of the registry as (rule, where, message, fix)."""
+    return rule_id(text), where, *render(text, values)
+
+
+def _schema_fault(error: ErrorDetails, lines: Lines, name: str) -> tuple[str, str, str, str]:
     """One of pydantic's errors as (rule, where, message, fix)."""
     path = tuple(str(part) for part in error["loc"] if not isinstance(part, int))
     path = tuple(part for part in path if part != "[key]")
@@ -72,37 +78,38 @@ def _fault(error: ErrorDetails, lines: Lines, name: str) -> tuple[str, str, str,
     entry = ".".join(path) or "the file"
     kind, key = error["type"], path[-1] if path else ""
     if kind == "missing":
-        return "lock-schema", where, f"{entry} is missing", f"add `{key} = …`"
+        return _fault("lock-schema.missing", where, entry=entry, key=key)
     if kind == "extra_forbidden":
-        return "lock-schema", where, f"{entry} is not a key of the lock", "correct or remove it"
+        return _fault("lock-schema.unknown-key", where, entry=entry)
     found = f", found {_shown(error['input'])}" if not isinstance(error["input"], dict) else ""
     fix = _FIXES.get(key, "correct the value; docs/lock.md lists the keys of each kind")
-    return "lock-schema", where, f"{entry}: {error['msg']}{found}", fix
+    problem = f"{error['msg']}{found}"
+    return _fault("lock-schema.value", where, entry=entry, problem=problem, fix=fix)
 
 
 def parse_lock(text: str, name: str = "versions.lock") -> Lock:
-    """The lock that `text` holds; `name` is how findings call the file.
+    """The lock that `text` holds; `name` is the file's name in findings.
 
-    Raises LockError with every fault and its line: not TOML, or not of the lock's schema.
+    Raises LockError with every problem and its line: not TOML, or not of the lock's schema.
     """
     try:
         raw = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         found = _TOML_LINE.search(str(error))
         line = int(found[1]) if found else text.count("\n") + 1
-        message = f"is not TOML: {_TOML_LINE.sub('', str(error)).strip()}"
-        fix = "correct the line; a table or key may stand once only, strings stand in quotes"
-        raise LockError([("lock-toml", f"{name}:{line}", message, fix)]) from None
+        problem = _TOML_LINE.sub("", str(error)).strip()
+        fault = _fault("lock-toml.syntax", f"{name}:{line}", problem=problem)
+        raise LockError([fault]) from None
     try:
         return Lock.model_validate(raw)
     except ValidationError as error:
         lines = locate(text)
-        faults = [_fault(detail, lines, name) for detail in error.errors(include_url=False)]
+        faults = [_schema_fault(detail, lines, name) for detail in error.errors(include_url=False)]
         raise LockError(faults) from None
 
 
 def read_lock(path: Path) -> Lock:
-    """The lock in the file `path`. Raises LockError with every fault and its line."""
+    """The lock in the file `path`. Raises LockError with every problem and its line."""
     return parse_lock(read_text(path), path.name)
 
 
@@ -111,13 +118,11 @@ def read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        fix = "run the command in the project's folder, or name the file"
-        raise LockError([("lock-file", str(path), "there is no such file", fix)]) from None
+        raise LockError([_fault("lock-file.missing", str(path))]) from None
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
-        fix = "save the file as UTF-8"
-        message = f"byte {error.start} is not UTF-8"
-        raise LockError([("lock-toml", f"{path.name}:{line}", message, fix)]) from None
+        fault = _fault("lock-toml.encoding", f"{path.name}:{line}", offset=error.start)
+        raise LockError([fault]) from None
 
 
 def machine_hash(lock: Lock, machine: Machine) -> str:
@@ -139,12 +144,11 @@ def machine_hash(lock: Lock, machine: Machine) -> str:
 def entries_of(lock: Lock, machine: Machine) -> list[str]:
     """The names of all entries that count for `machine`.
 
-    Raises OperatorError when there is none: nothing fetched and nothing verified is not fine.
+    Raises OperatorError when it has none: a command with nothing to do is not a success.
     """
     names = [name for name, _ in lock.entries(machine)]
     if not names:
-        fix = f'add "{machine}" to `machines` of its entries, or name another: --machine'
-        raise OperatorError("lock-machine", machine, "the lock has no entry for this machine", fix)
+        raise OperatorError("lock-machine.empty", machine, machine=machine)
     return names
 
 
@@ -154,7 +158,7 @@ def data_folder(root: Path) -> Path:
 
 
 def resolve_name(lock: Lock, name: str, kinds: Sequence[str] = ()) -> str:
-    """The full `kind.name` of what the operator typed, with or without the kind.
+    """The full `kind.name` of a name on the command line, with or without the kind.
 
     Where several entries have the name, the only one of `kinds` is meant: what the command is for.
     Raises OperatorError for a name that no entry has, or that several have.
@@ -165,9 +169,10 @@ def resolve_name(lock: Lock, name: str, kinds: Sequence[str] = ()) -> str:
     if len(found) == 1 or len(meant) == 1:
         return (meant or found)[0]
     if found:
-        fix = f"type one of {', '.join(found)}"
-        raise OperatorError("lock-entry", name, f"{len(found)} entries have this name", fix)
-    fix = f"type one of {', '.join(full)}" if full else f"add an entry ({', '.join(KINDS)})"
+        raise OperatorError(
+            "lock-entry.ambiguous", name, count=len(found), entries=", ".join(found)
+        )
+    choices = f"type one of {', '.join(full)}" if full else f"add an entry ({', '.join(KINDS)})"
     short = [entry.partition(".")[2] for entry in full]
-    hint = did_you_mean(nearest_words(name, full if "." in name else short))
-    raise OperatorError("lock-entry", name, f"the lock has no such entry{hint}", fix)
+    near = did_you_mean(nearest_words(name, full if "." in name else short))
+    raise OperatorError("lock-entry.unknown", name, near=near, choices=choices)

@@ -64,10 +64,10 @@ def _pin(line: str) -> Pin:
 
 
 def read_pins(path: Path) -> tuple[Pin, ...]:
-    """The pins of a requirements file, sorted; pip's own options (`--…` lines) are passed over.
+    """The pins of a requirements file, sorted; pip's own options (`--…` lines) are skipped.
 
-    Raises OperatorError naming every line that is not an exact pin with hashes, OSError as the
-    file system gives it.
+    Raises OperatorError naming every line that is not an exact pin with hashes, OSError
+    from the file system.
     """
     pins: list[Pin] = []
     wrong: list[str] = []
@@ -79,9 +79,7 @@ def read_pins(path: Path) -> tuple[Pin, ...]:
         except ValueError as error:
             wrong.append(f"line {number} {error}")
     if wrong:
-        raise OperatorError(
-            "requirements-pinned.every-requirement-must", str(path), wrongs="; ".join(wrong)
-        )
+        raise OperatorError("requirements-pinned.lines", str(path), lines="; ".join(wrong))
     return tuple(sorted(pins))
 
 

@@ -19,7 +19,7 @@ def rewrite(text: str, table: tuple[str, ...], changes: Mapping[str, Value]) -> 
     """`text` with the keys of `[table]` set to new values; None removes a key.
 
     Only the lines of those keys change: their comments and spacing stay, a new key goes below the
-    table's last one. Raises OperatorError when the table is not written as a table of its own.
+    table's last one. Raises OperatorError when the table is not a table with its own header.
     """
     for key, value in changes.items():
         text = _set(text, table, key, value)
@@ -30,9 +30,8 @@ def _set(text: str, table: tuple[str, ...], key: str, value: Value) -> str:
     where = locate(text)
     lines = split_lines(text)
     if table not in where:
-        fix = f"write it as [{'.'.join(table)}], or change it by hand"
-        message = f"{'.'.join(table)} is not written as a table of its own"
-        raise OperatorError("lock-form", ".".join(table), message, fix)
+        name = ".".join(table)
+        raise OperatorError("lock-form.no-table", name, table=name)
     ending = "\r\n" if lines[where[table] - 1].endswith("\r\n") else "\n"
     number = where.get((*table, key))
     if number is not None:
@@ -67,7 +66,7 @@ def _shown(value: str | int | list[str]) -> str:
 
 
 def _replaced(span: str, key: str, value: str | int | list[str]) -> str:
-    """The lines of one key with another value; what stands before and after it stays."""
+    """The lines of one key with another value; the text before and after it stays."""
     document = tomlkit.parse(span)
     document[key] = value
     return tomlkit.dumps(document)

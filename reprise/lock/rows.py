@@ -51,5 +51,5 @@ class Site:
 
 def unpinned(name: str, entry: Entry) -> Row:
     """The row of an entry that the lock does not pin: nothing can be compared with it."""
-    message = f"the lock has no {' and '.join(entry.missing)} to compare with: {entry.unpinned}"
+    message = f"no {' and '.join(entry.missing)} in the lock to compare with: {entry.unpinned}"
     return Row(name, "unknown", message=message, fix=f"`reprise lock update {name}`")

@@ -1,6 +1,6 @@
-"""What trainers and trackers write, as one table: run, attempt, metric, step, value.
+"""Metrics of trainers and trackers as one table: run, attempt, metric, step, value.
 
-One reader a format; a cell that cannot be read is left out and counted.
+One reader per format; a cell that cannot be read is left out and counted.
 """
 
 from reprise.metrics.files import parse_console_line, parse_json_line, read_run

@@ -34,20 +34,20 @@ def read_run(path: Path) -> MetricTable:
 
     A file is taken by its name: `.jsonl`, `.csv`, anything else is a console log (or JSON lines,
     when it begins with a brace); `.gz` may follow. Raises OperatorError when there is nothing
-    to read; OSError as the file system gives it.
+    to read; OSError from the file system.
     """
     rows = Rows(run=path.name if path.is_dir() else f"{path.absolute().parent.name}/{path.name}")
     for number, file in _sources(path):
         rows.new_attempt(number)
         _read_file(file, rows)
     if not rows.rows:
-        raise OperatorError("metrics-empty.metric-found-expected", str(path))
+        raise OperatorError("metrics-empty.format", str(path))
     return rows.table(str(path))
 
 
 def _sources(path: Path) -> list[tuple[int, Path]]:
     if not path.exists():
-        raise OperatorError("metrics-missing.such-file-folder", str(path))
+        raise OperatorError("metrics-missing.path", str(path))
     if not path.is_dir():
         return [(1, path)]
     found = []
@@ -55,7 +55,7 @@ def _sources(path: Path) -> list[tuple[int, Path]]:
         if match := _ATTEMPT_FILE.search(file.name):
             found.append((int(match[1]), file))
     if not found:
-        raise OperatorError("metrics-missing.attempt-n-jsonl", str(path / "metrics"))
+        raise OperatorError("metrics-missing.no-attempts", str(path / "metrics"))
     return sorted(found)
 
 
@@ -77,15 +77,15 @@ def _read_file(path: Path, rows: Rows) -> None:
 
 
 def _step(value: float | str) -> int:
-    """A step as it was written; raises ValueError for what no run counts to."""
+    """A step as an integer; raises ValueError for a value that is not a valid step."""
     number = float(value)
     if not 0 <= number <= _LAST_STEP or number != int(number):
-        raise ValueError(f"no step: {value}")
+        raise ValueError(f"not a step: {value}")
     return int(number)
 
 
 def _number(value: object) -> float | None:
-    """A logged value as a float; None when it is no number. orjson writes NaN as null."""
+    """A logged value as a float; None when it is not numeric. orjson writes NaN as null."""
     if value is None:
         return float("nan")
     if isinstance(value, int | float | str):
@@ -107,11 +107,11 @@ def _read_jsonl(path: Path, rows: Rows) -> None:
                 damaged.append(number)
             else:
                 rows.add_step(*record)
-    rows.damaged(path, damaged, "lines are no record {step, data} and were")
+    rows.damaged(path, damaged, "lines are not a record {step, data} and were")
 
 
 def parse_json_line(line: bytes) -> tuple[int, dict[str, float]] | None:
-    """Parse one line of verl's `file` logger or a tracker's: (step, metrics); None if it is none.
+    """Parse a line of verl's `file` logger or a tracker: (step, metrics); None for other lines.
 
     NaN and Infinity are numbers here, as Python writes them.
     """
@@ -119,7 +119,7 @@ def parse_json_line(line: bytes) -> tuple[int, dict[str, float]] | None:
         item = orjson.loads(line)
     except orjson.JSONDecodeError:
         try:
-            item = json.loads(line)  # Python's own writer puts NaN and Infinity as bare words
+            item = json.loads(line)  # Python's own writer writes NaN and Infinity without quotes
         except ValueError:
             return None
     if not isinstance(item, dict):
@@ -139,7 +139,7 @@ def parse_json_line(line: bytes) -> tuple[int, dict[str, float]] | None:
 def parse_console_line(line: str) -> tuple[int, dict[str, float] | None] | None:
     """Parse one line of verl's console logger, `step:12 - key:value - key:value`.
 
-    Returns None when the line is no such line, and (step, None) when it is one that was cut or
+    Returns None for any other line, and (step, None) when it is one that was cut or
     mixed with another writer's text. verl: utils/logger/aggregate_logger.py.
     """
     match = _STEP_LINE.search(_REPEATED.sub("", _ANSI.sub("", line)).rstrip())
@@ -182,14 +182,14 @@ def _read_csv(path: Path, rows: Rows) -> None:
     step = next((lower.index(name) for name in _STEP_COLUMNS if name in lower), None)
     if step is None:
         raise OperatorError(
-            "metrics-header.column-named-step",
+            "metrics-header.no-step",
             f"{path}:1",
-            headers=", ".join(header[:6]) or "an empty line",
+            columns=", ".join(header[:6]) or "an empty line",
         )
     body = ((number, row) for number, row in enumerate(reader, start=2) if row)
     long = "metric" in lower and "value" in lower
     damaged = list((_long_csv if long else _wide_csv)(header, step, body, rows))
-    rows.damaged(path, damaged, "rows hold something else than numbers and were")
+    rows.damaged(path, damaged, "rows have cells that are not numeric and were")
 
 
 _Body = Iterable[tuple[int, list[str]]]

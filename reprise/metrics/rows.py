@@ -1,4 +1,4 @@
-"""From rows as they are read to the table: attempts told apart and merged."""
+"""From rows as they are read to the table: attempts separated and merged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reprise.core.findings import Finding, Severity
+from reprise.core.findings import Finding, Severity, make_finding
 from reprise.metrics.table import (
     BoolArray,
     IntArray,
@@ -24,7 +24,7 @@ __all__ = ["Rows"]
 
 @dataclass(slots=True)
 class Rows:
-    """Rows in the order of reading. A step that comes again with a known key is a new attempt."""
+    """Rows in the order of reading. A repeated step with a known key starts a new attempt."""
 
     run: str
     attempt: int = 0
@@ -41,7 +41,7 @@ class Rows:
         self._last, self._seen = -1, set()
 
     def add_step(self, step: int, values: Mapping[str, float]) -> None:
-        """Add what one line holds."""
+        """Add the values of one line."""
         if step < self._last or (step == self._last and self._seen & values.keys()):
             self.new_attempt()
         if step != self._last:
@@ -59,10 +59,16 @@ class Rows:
     def damaged(self, path: Path, lines: list[int], what: str) -> None:
         """Record lines that were left out, if any."""
         if lines:
-            message = f"{len(lines)} {what} left out (lines {spans(lines)})"
-            fix = "nothing, if the writer was interrupted there; else write the file again"
             where = f"{path}:{lines[0]}"
-            self.findings.append(Finding("metrics-line", Severity.WARNING, where, message, fix))
+            self.findings.append(
+                _warning(
+                    "metrics-line.left-out",
+                    where,
+                    count=len(lines),
+                    problem=what,
+                    lines=spans(lines),
+                )
+            )
 
     def table(self, where: str) -> MetricTable:
         """The rows as a table, attempts merged."""
@@ -89,7 +95,7 @@ class Rows:
 def _superseded(attempt: IntArray, step: IntArray, training: BoolArray) -> BoolArray:
     """Rows that no later attempt trained again: shape (rows,).
 
-    An attempt that resumes at step s trained s and all that follows anew, so the earlier
+    An attempt that resumes at step s trained s and all later steps again, so the earlier
     attempt's rows from s on belong to weights that were thrown away.
     """
     live = np.ones(len(step), dtype=bool)
@@ -109,37 +115,28 @@ def _merge_findings(
     if len(numbers) > 1 and len(lost):
         kept = np.intersect1d(lost, table.training_steps())
         gone = np.setdiff1d(lost, kept)
-        text = f"{len(numbers)} attempts; steps {spans(kept.tolist())} were trained more than once"
-        if len(gone):
-            text += f"; steps {spans(gone.tolist())} of an abandoned attempt were left out"
-        yield Finding("metrics-overlap", Severity.NOTE, where, f"{text}: the later attempt counts")
+        text = "metrics-overlap.abandoned" if len(gone) else "metrics-overlap.merged"
+        values = {
+            "attempts": len(numbers),
+            "repeated": spans(kept.tolist()),
+            "abandoned": spans(gone.tolist()),
+        }
+        yield make_finding(Severity.NOTE, text, where, None, "", values)
     if len(numbers) == 1 and len(repeated):
-        yield Finding(
-            "metrics-repeated",
-            Severity.WARNING,
-            where,
-            f"steps {spans(table.step[repeated].tolist())} stand more than once for one metric",
-            "the row read last counts; check how the file was made",
-        )
+        steps = spans(table.step[repeated].tolist())
+        yield _warning("metrics-repeated.steps", where, steps=steps)
 
 
 def _history_findings(table: MetricTable, where: str) -> Iterator[Finding]:
     steps = table.training_steps()
     series = Series("", steps, steps.astype(np.float64), steps.astype(np.float64))
     if series.looks_sampled:
-        yield Finding(
-            "metrics-sampled",
-            Severity.WARNING,
-            where,
-            f"looks sampled: {len(steps)} rows with uneven gaps between steps "
-            f"{steps[0]} and {steps[-1]}",
-            "export the whole history (scan_history, not history), or use the run's own file",
+        yield _warning(
+            "metrics-sampled.gaps", where, rows=len(steps), first=steps[0], last=steps[-1]
         )
     elif len(steps) and steps[0] > 1:
-        yield Finding(
-            "metrics-history",
-            Severity.WARNING,
-            where,
-            f"starts at step {steps[0]}: the history before it is missing",
-            "a resumed job that writes to the same file erases it: add the earlier attempt's file",
-        )
+        yield _warning("metrics-history.late-start", where, first=steps[0])
+
+
+def _warning(text: str, where: str, **values: object) -> Finding:
+    return make_finding(Severity.WARNING, text, where, None, "", values)

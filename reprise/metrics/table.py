@@ -80,7 +80,7 @@ class MetricTable:
 
     `metric` indexes `names`. `live` marks the rows that count once attempts are merged: a later
     attempt supersedes everything from its first training step on, and at one step the row read
-    last wins. `findings` tell what had to be decided or left out while reading.
+    last wins. `findings` list what was decided or left out while reading.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""The tiny model, built once and kept under a name that its content decides."""
+"""The tiny model, built once and cached under a name derived from its inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 ARCHITECTURES = ("hy3", "qwen3-moe", "qwen3")
-"""What build_model.py makes."""
+"""Architectures that build_model.py supports."""
 BUILDER = Path(__file__).with_name("build_model.py")
 COMPUTING = ("torch", "transformers", "tokenizers")
 GRACE_SECONDS = 5.0
@@ -36,7 +36,7 @@ GRACE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """What shapes the weights; each field is the option of the same name of build_model.py.
+    """Inputs of the weights; each field is the option of the same name of build_model.py.
 
     `arch` is one of ARCHITECTURES; `steps` and `noisy_steps` count supervised steps of `batch`
     rows; `wrong` is the share of wrong answers in the noisy ones; `lr` the highest learning rate.
@@ -74,19 +74,19 @@ def locked_versions(requirements: Path) -> dict[str, str]:
     missing = [name for name in COMPUTING if name not in pins]
     if missing:
         raise OperatorError(
-            "rehearsal-versions.expected-pinned-version",
+            "rehearsal-versions.unpinned",
             str(requirements),
-            missings=", ".join(missing),
+            packages=", ".join(missing),
         )
     return {name: pins[name] for name in COMPUTING}
 
 
 def model_key(settings: ModelSettings, train_sha256: str, versions: Mapping[str, str]) -> str:
-    """The name of a built model: architecture and 16 hex digits over all that shapes it.
+    """The name of a built model: architecture and 16 hex digits over all its inputs.
 
     That is the builder's source, the settings, the training file and the locked versions of the
     packages that compute. The processor is not part of it: another kind may round otherwise, so
-    provenance.json records the digest of the weights that came out.
+    provenance.json records the digest of the resulting weights.
     """
     content = {
         "builder": sha256_file(BUILDER),
@@ -109,15 +109,17 @@ def ensure_model(
     """Return the model in the folder `cache`; build it with the interpreter `python` if missing.
 
     `python` is the rehearsal environment's, `train` the toy training file, `versions` what
-    `locked_versions` gives; `on_line` gets a line of progress now and then. A build that was
-    interrupted leaves nothing that counts: the next call starts afresh. Two calls at once build
+    `locked_versions` gives; `on_line` gets lines of progress. After an interrupted build
+    the next call starts from the beginning. Two calls at once build
     once. A kept model whose weights no longer have the recorded digest is built again, and any
     with `again`.
 
     Raises OperatorError when the interpreter or the training file is missing or the build fails.
     """
-    _require(python, "rehearsal-python", "the rehearsal's Python", "make setup")
-    _require(train, "toy-data", "the toy training file", "make reproduce (it writes it first)")
+    if not python.is_file():
+        raise OperatorError("rehearsal-python.missing", str(python))
+    if not train.is_file():
+        raise OperatorError("toy-data.missing", str(train))
     chosen = settings or ModelSettings()
     cache.mkdir(parents=True, exist_ok=True)
     key = model_key(chosen, sha256_file(train), versions)
@@ -130,13 +132,8 @@ def ensure_model(
             _build(folder, command, on_line or (lambda line: None), lock)
             digest = _sound(folder)
     if digest is None:
-        raise OperatorError("rehearsal-model.builder-ended-well", str(folder))
+        raise OperatorError("rehearsal-model.weights", str(folder))
     return TinyModel(folder, digest)
-
-
-def _require(path: Path, rule: str, what: str, fix: str) -> None:
-    if not path.is_file():
-        raise OperatorError(rule, str(path), f"expected {what} here, found no such file", fix)
 
 
 @contextlib.contextmanager
@@ -162,7 +159,7 @@ def _sound(folder: Path) -> str | None:
 
 
 def _clear(cache: Path, key: str) -> None:
-    """Remove what a killed build of this very model left, and the model if it is damaged."""
+    """Remove the remains of a killed build of this model, and the model if it is damaged."""
     for left in (cache / key, *cache.glob(f".{key}.*.part")):
         if left.exists():
             shutil.rmtree(left)
@@ -200,14 +197,14 @@ def _build(folder: Path, command: list[str], on_line: Callable[[str], None], loc
             code = process.wait()
     if code != 0:
         raise OperatorError(
-            "rehearsal-model.model-s-builder", str(log), code=code, last_line=_last_line(log)
+            "rehearsal-model.builder-failed", str(log), code=code, reason=_last_line(log)
         )
     log.unlink()
 
 
 @contextlib.contextmanager
 def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """On any way out, the builder no longer runs."""
+    """Stop the builder, however the block ends."""
     try:
         yield
     finally:
@@ -223,7 +220,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _events(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
-    """The builder's JSON lines; lines that libraries print beside them are passed over."""
+    """The builder's JSON lines; other lines, which libraries print, are skipped."""
     for line in stream:
         with contextlib.suppress(ValueError):
             event = json.loads(line)
@@ -233,4 +230,4 @@ def _events(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1].strip() if lines else "it said nothing"
+    return lines[-1].strip() if lines else "no output"

@@ -1,4 +1,4 @@
-"""The start model that is shipped with the project, and how far another build of it differs."""
+"""The start model that is shipped with the project, and how much another build differs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shipped_model(folder: Path, digests: Mapping[str, str]) -> TinyModel:
             wrong.append(f"{name} has sha256 {found}, versions.lock says {expected}")
     if wrong:
         raise OperatorError(
-            "rehearsal-start-model", str(folder), "; ".join(wrong), f"git checkout -- {folder}"
+            "rehearsal-start-model.files", str(folder), problems="; ".join(wrong), folder=folder
         )
     return TinyModel(folder, digests[WEIGHTS])
 
@@ -53,7 +53,7 @@ class Difference:
     relative: float
 
     def text(self) -> str:
-        """As it is printed."""
+        """The difference in one sentence."""
         if self.equal == self.parameters:
             return f"all {self.parameters} parameters have the same bits"
         return (
@@ -71,11 +71,12 @@ def compare_weights(one: Path, other: Path) -> Difference:
     first, second = _tensors(one), _tensors(other)
     shapes = [{name: value.shape for name, value in side.items()} for side in (first, second)]
     if shapes[0] != shapes[1]:
+        differing = sorted(set(shapes[0].items()) ^ set(shapes[1].items()))
         raise OperatorError(
-            "rehearsal-start-model.expected-tensors-found",
+            "rehearsal-start-model.tensors",
             str(other),
-            one=one,
-            items=sorted(set(shapes[0].items()) ^ set(shapes[1].items()))[:4],
+            first=one,
+            tensors=", ".join(f"{name} {shape}" for name, shape in differing[:4]),
         )
     a = np.concatenate([first[name].ravel() for name in sorted(first)])
     b = np.concatenate([second[name].ravel() for name in sorted(first)])
@@ -99,10 +100,7 @@ def _tensors(path: Path) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
             continue
         if entry["dtype"] != "F32":
             raise OperatorError(
-                "rehearsal-start-model.expected-float-found",
-                str(path),
-                entry=entry["dtype"],
-                name=name,
+                "rehearsal-start-model.dtype", str(path), dtype=entry["dtype"], tensor=name
             )
         begin, end = (8 + size + offset for offset in entry["data_offsets"])
         tensors[name] = np.frombuffer(data[begin:end], np.dtype("<f4")).reshape(entry["shape"])

@@ -1,4 +1,4 @@
-"""Toy arithmetic in verl's five-field parquet: what the rehearsal trains on."""
+"""Toy arithmetic in verl's five-field parquet: the training data of the rehearsal."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def write_toy(folder: Path, seed: int, val_rows: int = 256) -> ToyData:
     """
     if not 0 < val_rows < len(PROBLEMS):
         raise OperatorError(
-            "toy-data-size.expected-validation-problems",
+            "toy-data-size.range",
             f"val_rows={val_rows}",
-            problems_count=len(PROBLEMS) - 1,
-            problems_count2=len(PROBLEMS),
+            most=len(PROBLEMS) - 1,
+            problems=len(PROBLEMS),
         )
     problems = list(PROBLEMS)
     random.Random(seed).shuffle(problems)  # noqa: S311 - a reproducible order, not a secret

@@ -1,4 +1,4 @@
-"""What a checkout really holds, compared with what the lock says."""
+"""The actual state of a checkout, compared with the lock."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from reprise.trees.git import GitError, git
 
 __all__ = ["LOCKED_REF", "Checkout", "Standing", "gitlinks", "inspect"]
 
-# Set by `reprise setup` at the commit that it brought; an operator's own work never moves it.
+# Set by `reprise setup` at the commit that it fetched; an operator's own work never moves it.
 LOCKED_REF = "refs/reprise/locked"
 
 
 class Standing(StrEnum):
-    """How a folder stands to the lock."""
+    """How a folder compares with the lock."""
 
     OK = "ok"
     MISSING = "missing"
@@ -24,7 +24,7 @@ class Standing(StrEnum):
     DIRTY = "dirty"  # at the locked commit, with other contents
     MOVED = "moved"  # at another commit
     SUPERSEDED = "superseded"  # clean at the commit that the lock named before
-    WRONG_TREE = "wrong-tree"  # the locked commit holds another tree than the lock says
+    WRONG_TREE = "wrong-tree"  # the locked commit has another tree than the lock says
     UNKNOWN = "unknown"
 
 
@@ -49,13 +49,13 @@ class Checkout:
 def inspect(path: Path, commit: str, tree: str | None) -> Checkout:
     """Compare the checkout at `path` with a commit and, where it is known, its tree hash.
 
-    Every tracked file is read and hashed anew: sizes and times that git remembers are not
+    Every tracked file is read and hashed again: sizes and times that git remembers are not
     trusted. Nothing in the checkout is written, not even its index.
     """
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return Checkout(path, Standing.MISSING)
     if not (path / ".git").exists():
-        return Checkout(path, Standing.FOREIGN, problem="it is not a git checkout")
+        return Checkout(path, Standing.FOREIGN, problem="not a git checkout")
     try:
         return _inspect(path, commit, tree)
     except GitError as error:

@@ -1,4 +1,4 @@
-"""Make a Python environment of the lock by the project's own script."""
+"""Create a Python environment of the lock with the project's own script."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["place_environment"]
 def place_environment(
     root: Path, name: str, environment: Environment, wheels: Path | None = None
 ) -> None:
-    """Make or repair the environment `name` below `root`; returns at once when nothing changed.
+    """Create or repair the environment `name` below `root`; returns at once when nothing changed.
 
     Its requirements file must be the locked one. `wheels` is a folder to take every wheel from
-    instead of an index. What the script says goes to standard error. Raises OperatorError.
+    instead of an index. The script's output goes to standard error. Raises OperatorError.
     """
     _same(root, name, environment)
     command = ["sh", str(root / "scripts" / "venv.sh"), name]
@@ -34,22 +34,33 @@ def place_environment(
     # Its output is progress; standard output belongs to the report.
     done = run_in_session(command, cwd=root, env=variables, stdout=sys.stderr)
     if done.returncode != 0:
-        message = f"{' '.join(command[-2:])} ended with exit code {done.returncode}"
-        fix = "do what it said above, then repeat the command: it takes up where it stopped"
-        raise OperatorError("environment", f"environment.{name}", message, fix)
+        script = " ".join(command[-2:])
+        where = f"environment.{name}"
+        raise OperatorError("environment.script", where, script=script, code=done.returncode)
 
 
 def _same(root: Path, name: str, environment: Environment) -> None:
     path = root / environment.requirements
-    fix = f"if the change is meant: `reprise lock update environment.{name}`"
     where = f"environment.{name}"
     if environment.pins_sha256 is None:
-        raise OperatorError("lock-pinned", where, "has no digest to compare with", fix)
+        raise OperatorError("lock-pinned.no-digest", where, name=name)
     found = pins_sha256(read_pins(path))
     if found != environment.pins_sha256:
-        message = f"{path} pins {found}, the lock says {environment.pins_sha256}"
-        raise OperatorError("lock-environment", where, message, fix)
+        raise OperatorError(
+            "lock-environment.pins",
+            where,
+            file=path,
+            found=found,
+            expected=environment.pins_sha256,
+            name=name,
+        )
     for file, expected in environment.extra.items():
-        if sha256_file(root / file) != expected:
-            message = f"{file} is not the file that the lock names"
-            raise OperatorError("lock-environment", where, message, fix)
+        if (found := sha256_file(root / file)) != expected:
+            raise OperatorError(
+                "lock-environment.sha256",
+                where,
+                file=file,
+                found=found,
+                expected=expected,
+                name=name,
+            )

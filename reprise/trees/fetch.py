@@ -1,4 +1,4 @@
-"""Bring one commit of a git repository into an empty repository, from the first source that can."""
+"""Fetch one commit into an empty git repository, from the first source that has it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PERCENT = re.compile(r"(?:remote: )?([A-Z][a-z]+ (?:objects|deltas|files)):\s+(
 
 
 class Cause(StrEnum):
-    """Why git could not fetch, as far as its message tells."""
+    """Why git could not fetch, as far as its message shows."""
 
-    REFUSED = "the server does not give single commits"
+    REFUSED = "the server does not serve single commits"
     ABSENT = "the server does not have this commit"
-    DISK = "no space is left on the disk"
+    DISK = "no space left on the disk"
     CONNECTION = "the connection failed"
     OWNERSHIP = "git refuses a repository of another user"
 
@@ -36,7 +36,7 @@ _CAUSES = (
     (Cause.ABSENT, ("not our ref", "couldn't find remote ref", "no such remote ref", "bad object")),
     (Cause.OWNERSHIP, ("dubious ownership",)),
 )
-# Nobody spoke at the other end: git's (libcurl's, ssh's) words for it.
+# No answer from the server: the messages of git (libcurl, ssh).
 _NO_ANSWER = (
     *("Could not resolve", "Failed to connect", "Couldn't connect", "Connection refused"),
     *("Connection timed out", "Operation timed out", "Network is unreachable", "No route to host"),
@@ -54,7 +54,7 @@ def cause_of(error: GitError) -> Cause:
 
 @dataclass(slots=True)
 class Fetched:
-    """Where a commit came from, and what the operator should know about the way."""
+    """Where a commit came from, and what the operator should know about it."""
 
     url: str
     whole_history: bool = False
@@ -69,10 +69,10 @@ class Fetched:
 def fetch_commit(repo: Path, commit: str, urls: Sequence[str], on_phase: OnPhase) -> Fetched:
     """Fetch `commit` into `repo` and mark it with refs/reprise/locked.
 
-    Each source is asked for exactly this commit without history. One that only gives named refs is
-    asked for the ref that stands at the commit, else for all of them. A source that fails is noted
-    and the next is tried. Raises OperatorError when none has it, or when the disk is full, and
-    CannotTell when none could be asked.
+    Each source is asked for exactly this commit without history. One that only serves named refs is
+    asked for the ref at that commit, else for all of them. A source that fails is noted and the
+    next is tried. Raises OperatorError when no source has it or the disk is full, and CannotTell
+    when no source could be reached.
     """
     failures: list[str] = []
     answered = False
@@ -89,39 +89,32 @@ def fetch_commit(repo: Path, commit: str, urls: Sequence[str], on_phase: OnPhase
             continue
         fetched.notes = [*(f"not from {failure}" for failure in failures), *fetched.notes]
         return fetched
-    kind = OperatorError if answered else CannotTell
-    raise kind(
-        "fetch",
-        commit,
-        f"no source gave the locked commit: {'; '.join(failures)}",
-        "check the network and repeat, name a mirror that has it (--mirror URL), or bring it in a "
-        "bundle (--bundle FILE); if upstream removed it, only a copy can help",
-    )
+    if answered:
+        raise OperatorError("fetch.no-source", commit, failures="; ".join(failures))
+    raise CannotTell("fetch.no-answer", commit, failures="; ".join(failures))
 
 
 def fetch_bundle(repo: Path, commit: str, bundle: Path) -> Fetched:
     """Fetch `commit` into `repo` from a git bundle that was made of a checkout without history.
 
-    Raises OperatorError when the bundle holds another commit or cannot be read.
+    Raises OperatorError when the bundle has another commit or cannot be read.
     """
     # Tells git that the commit's parents are left out on purpose.
     (repo / ".git" / "shallow").write_text(f"{commit}\n")
-    fix = "make the bundle again from this lock"
     try:
         git("fetch", "-q", "--no-tags", "--", str(bundle), f"+{LOCKED_REF}:{LOCKED_REF}", cwd=repo)
         found = git("rev-parse", f"{LOCKED_REF}^{{commit}}", cwd=repo).strip()
     except GitError as error:
         if cause_of(error) is Cause.DISK:
             raise _disk_full(repo, error) from error
-        raise OperatorError("bundle-tree", str(bundle), error.last_line, fix) from error
+        raise OperatorError("bundle-tree.git", str(bundle), reason=error.last_line) from error
     if found != commit:
-        message = f"holds commit {found}, the lock says {commit}"
-        raise OperatorError("bundle-tree", str(bundle), message, fix)
+        raise OperatorError("bundle-tree.commit", str(bundle), found=found, expected=commit)
     return Fetched(str(bundle))
 
 
 def _disk_full(repo: Path, error: GitError) -> OperatorError:
-    return OperatorError("disk-space.space-left-disk", str(repo.parent), last_line=error.last_line)
+    return OperatorError("disk-space.full", str(repo.parent), reason=error.last_line)
 
 
 def _fetch_from(repo: Path, commit: str, fetched: Fetched, on_phase: OnPhase) -> None:
@@ -136,14 +129,14 @@ def _fetch_from(repo: Path, commit: str, fetched: Fetched, on_phase: OnPhase) ->
     ref = _ref_at(fetched.url, commit)
     if ref is not None:
         fetched.notes.append(
-            f"{fetched.shown} does not give single commits: taken by its name {ref}"
+            f"{fetched.shown} does not serve single commits: fetched by its name {ref}"
         )
         _git_fetch(repo, fetched.url, f"+{ref}:{LOCKED_REF}", on_phase, shallow=True)
     elif cause_of(refused) is Cause.ABSENT:
         raise refused
     else:
         fetched.whole_history = True
-        message = "does not give single commits and no name stands at it: fetched its whole history"
+        message = "does not serve single commits and no ref is at it: fetched its whole history"
         fetched.notes.append(f"{fetched.url} {message}")
         _fetch_all(repo, commit, fetched.url, on_phase)
     found = git("rev-parse", f"{LOCKED_REF}^{{commit}}", cwd=repo).strip()
@@ -155,7 +148,7 @@ def _fetch_from(repo: Path, commit: str, fetched: Fetched, on_phase: OnPhase) ->
 
 
 def _ref_at(url: str, commit: str) -> str | None:
-    """The name of a branch or tag of `url` that stands at `commit`, or None."""
+    """The name of a branch or tag of `url` at `commit`, or None."""
     for line in git("ls-remote", "--heads", "--tags", "--", url).splitlines():
         found, _, name = line.partition("\t")
         if found == commit:

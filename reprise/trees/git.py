@@ -46,23 +46,23 @@ _SETTINGS = {
     "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
     "LC_ALL": "C",
 }
-# A transfer that moves less than 1 KB/s for a minute is given up.
+# A transfer slower than 1 KB/s for a minute is aborted.
 _CONFIG = ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60", "advice.detachedHead=false")
 
 
 class GitError(CannotTell):
-    """A git command failed; `stderr` is what it said, without credentials in URLs."""
+    """A git command failed; `stderr` is its output, without credentials in URLs."""
 
     def __init__(self, args: Sequence[str], code: int, stderr: str) -> None:
         self.command = without_credentials(f"git {' '.join(args)}")
         self.code = code
         self.stderr = without_credentials(stderr).strip()
-        fix = "read git's message, then repeat the command"
         owned = re.search(r"dubious ownership in repository at '(.+)'", self.stderr)
         if owned:
             path = shlex.quote(owned[1])
-            fix = f"git config --global --add safe.directory {path}, if the folder is trusted"
-        super().__init__("git", self.command, self.last_line, fix)
+            super().__init__("git.ownership", self.command, reason=self.last_line, path=path)
+        else:
+            super().__init__("git.failed", self.command, reason=self.last_line)
 
     @property
     def last_line(self) -> str:
@@ -93,8 +93,8 @@ def git(
     """Run `git args` and return its standard output; `on_line` is called with progress lines.
 
     Git gets no terminal, so that it fails where it would ask. When this process is interrupted,
-    git and its helpers are stopped before the interruption goes on.
-    Raises GitError when git fails, CannotTell when there is no git.
+    git and its helpers are stopped before the interruption continues.
+    Raises GitError when git fails, CannotTell when git is not installed.
     """
     command = ["git"]
     for setting in (*_CONFIG, *config):
@@ -112,8 +112,7 @@ def git(
     except FileNotFoundError as error:
         if cwd is not None and not cwd.is_dir():
             raise
-        fix = "install git 2.34 or later"
-        raise CannotTell("git", "git", "the git command is not on PATH", fix) from error
+        raise CannotTell("git.absent", "git") from error
     _running.add(process)
     try:
         stdout, stderr = _drain(process, on_line)

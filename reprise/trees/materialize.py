@@ -43,7 +43,7 @@ def materialize(
         found = git("rev-parse", f"{commit}^{{tree}}", cwd=folder).strip()
         if tree is not None and found != tree:
             raise OperatorError(
-                "tree-hash.lock-says-tree", commit, tree=tree, shown=fetched.shown, found=found
+                "tree-hash.source", commit, expected=tree, source=fetched.shown, found=found
             )
         phase("checking out", None)
         git("checkout", "-q", "--detach", LOCKED_REF, cwd=folder)
@@ -55,12 +55,10 @@ def materialize(
 def _git_failed(error: GitError, folder: Path) -> OperatorError:
     if cause_of(error) is Cause.DISK:
         return system_error(OSError(28, "No space left on device"), folder)
-    fix = "read git's message above, then repeat the command"
-    return OperatorError("git", str(folder), error.last_line, fix)
+    return OperatorError("git.checkout", str(folder), reason=error.last_line)
 
 
 def system_error(error: OSError, folder: Path) -> OperatorError:
     """What the operator can do about a disk or permissions."""
-    rule = "disk-space" if error.errno in (28, 122) else "system"
-    message = f"{error.strerror or error}; nothing was left behind"
-    return OperatorError(rule, str(folder.parent), message, "free some space, check permissions")
+    text = "disk-space.write" if error.errno in (28, 122) else "system.write"
+    return OperatorError(text, str(folder.parent), reason=error.strerror or error)

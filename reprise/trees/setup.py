@@ -1,4 +1,4 @@
-"""Bring the locked source trees onto this machine: exactly the locked commits, whole or not at all.
+"""Install the locked source trees: exactly the locked commits, whole or not at all.
 
 A tree is fetched and checked out under third_party/.setup and takes its place by a rename, so that
 no interruption leaves half a tree where a run would import it.
@@ -102,7 +102,7 @@ def setup_trees(
         report.passed(rule)
         rows.append(result.to_json())
         for note in result.notes:
-            report.note("setup-note", rule, note)
+            report.note("setup-note.fetched", rule, note=note)
     report.data["trees"] = rows
     return report
 
@@ -122,8 +122,7 @@ def place_tree(
     not git's, a commit that no source has, a tree hash that differs, and a full disk.
     """
     if tree.path is None or tree.commit is None:
-        fix = f"resolve it first: `reprise lock update {name} --to REF`"
-        raise OperatorError("lock-pinned", f"tree.{name}", "has no locked commit to fetch", fix)
+        raise OperatorError("lock-pinned.no-commit", f"tree.{name}", name=name)
     started = time.monotonic()
     target = root / tree.path
     work = target.parent / ".setup"
@@ -185,18 +184,21 @@ def _build(
     for path, sub in tree.submodule.items():
         if recorded.get(path) != sub.commit:
             found = recorded.get(path, "no submodule")
-            message = f"the lock says {sub.commit} for the submodule {path}, the commit {found}"
-            fix = f"correct [tree.{name}.submodule] in versions.lock"
-            raise OperatorError("submodule", f"tree.{name}", message, fix)
+            raise OperatorError(
+                "submodule.commit",
+                f"tree.{name}",
+                path=path,
+                expected=sub.commit,
+                found=found,
+                name=name,
+            )
         if sub.fetch:
             _submodule(new / path, sub, mirrors, on_phase, bundle, placed)
     final = inspect(new, tree.commit, tree.tree)
     placed.tree = final.tree
     # Untracked is what the submodules' own folders look like to git before they are registered.
     if final.standing not in (Standing.OK, Standing.DIRTY) or final.changed:
-        message = f"the files on the disk are not those of the commit ({final.standing})"
-        fix = "check the disk, then repeat the command"
-        raise OperatorError("checkout", f"tree.{name}", message, fix)
+        raise OperatorError("checkout.files", f"tree.{name}", standing=final.standing)
 
 
 def _submodule(
@@ -207,9 +209,9 @@ def _submodule(
     bundle: Path | None,
     placed: Placed,
 ) -> None:
-    """Bring one submodule into its place; a bundle of the tree carries it under its own name."""
-    beside = bundle.with_name(f"{bundle.stem}--{folder.name}.bundle") if bundle else None
-    urls = (str(beside),) if beside else urls_for(sub.url, mirrors)
+    """Install one submodule; a bundle of the tree carries it under its own name."""
+    packed = bundle.with_name(f"{bundle.stem}--{folder.name}.bundle") if bundle else None
+    urls = (str(packed),) if packed else urls_for(sub.url, mirrors)
     fetched = materialize(folder, sub.url, sub.commit, sub.tree, urls, on_phase)
     placed.notes += fetched.notes
 
@@ -232,27 +234,32 @@ def _swap(new: Path, target: Path, before: Checkout, placed: Placed) -> str:
 
 
 def _refusal(found: Checkout, tree: Tree) -> OperatorError:
-    """Why a checkout is not touched, and how to go on."""
-    where = str(found.path)
-    away = f"move it away (mv {found.path} {found.path}.mine) and repeat the command"
-    if found.standing is Standing.DIRTY:
-        shown = ", ".join((found.changed + found.untracked)[:5])
-        message = f"is at the locked commit with {len(found.changed)} changed and "
-        message += f"{len(found.untracked)} untracked files ({shown}); it was not touched"
-        fix = f"commit or undo the changes (git -C {found.path} status), or {away}"
-        return OperatorError("checkout-dirty", where, message, fix)
-    if found.standing is Standing.MOVED:
-        message = f"expected commit {tree.commit}, found {found.head}; it was not touched"
-        fix = (
-            f"to keep your commit, lock it: `reprise lock update NAME --to {found.head}`; or {away}"
-        )
-        return OperatorError("checkout-moved", where, message, fix)
-    if found.standing is Standing.WRONG_TREE:
-        message = f"commit {tree.commit} holds tree {found.tree}, the lock says {tree.tree}"
-        fix = "one of the two in versions.lock is wrong: `reprise lock update NAME --to COMMIT`"
-        return OperatorError("tree-hash", where, message, fix)
-    if found.standing is Standing.UNKNOWN:
-        fix = "read git's message; for a folder of another user: git config --global --add "
-        fix += f"safe.directory {found.path}"
-        return CannotTell("checkout", where, found.problem, fix)
-    return OperatorError("checkout-foreign", where, f"{found.problem}; it was not touched", away)
+    """Why a checkout is not touched, and how to continue."""
+    path = found.path
+    where = str(path)
+    match found.standing:
+        case Standing.DIRTY:
+            return OperatorError(
+                "checkout-dirty.files",
+                where,
+                changed=len(found.changed),
+                untracked=len(found.untracked),
+                files=", ".join((found.changed + found.untracked)[:5]),
+                path=path,
+            )
+        case Standing.MOVED:
+            return OperatorError(
+                "checkout-moved.commit", where, expected=tree.commit, found=found.head, path=path
+            )
+        case Standing.WRONG_TREE:
+            return OperatorError(
+                "tree-hash.checkout",
+                where,
+                commit=tree.commit,
+                found=found.tree,
+                expected=tree.tree,
+            )
+        case Standing.UNKNOWN:
+            return CannotTell("checkout.unreadable", where, problem=found.problem, path=path)
+        case _:
+            return OperatorError("checkout-foreign.folder", where, problem=found.problem, path=path)

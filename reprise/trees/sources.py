@@ -29,17 +29,16 @@ class Mirror:
 def mirrors_from(options: Sequence[str]) -> tuple[Mirror, ...]:
     """Mirrors of `--mirror` and then of REPRISE_MIRROR (separated by white space).
 
-    Each is `URL`, which stands for https://github.com/, or `BASE=URL`. Raises OperatorError.
+    Each is `URL`, which replaces https://github.com/, or `BASE=URL`. Raises OperatorError.
     """
     result: list[Mirror] = []
     for text in (*options, *os.environ.get(VARIABLE, "").split()):
-        # The base of BASE=URL is itself a URL: a lone `=` may also stand in a query.
+        # The base of BASE=URL is itself a URL: a lone `=` may also be part of a query.
         base, equals, url = text.partition("=")
         if not equals or ("?" in base):
             base, url = _FORGE, text
         if not base or not url or url.startswith("-") or base.startswith("-"):
-            fix = f"write --mirror URL (for {_FORGE}) or --mirror BASE=URL"
-            raise OperatorError("mirror", text, "is not a mirror", fix)
+            raise OperatorError("mirror.form", text, forge=_FORGE)
         result.append(Mirror(base, url if url.endswith("/") or equals else f"{url}/"))
     return tuple(result)
 

@@ -1,4 +1,4 @@
-"""verl's training worker in one process of its own, on one card, without Ray and without rollout.
+"""verl's training worker in one process of its own, on one GPU, without Ray and without rollout.
 
 Run by the GPU environment's Python. The worker is the class that a run uses, built from the same
 resolved config; only who calls it differs.

@@ -3,12 +3,12 @@
 
     scripts/gpu/env.py [--site FOLDER] [--engine megatron]
 
-FOLDER is the site tree of environment.gpu: `site` beside the project where the bundle's parts were
+FOLDER is the site tree of environment.gpu: `site` next to the project where the bundle's parts were
 put into place, else it is installed from the package index into .cache/gpu-site. With megatron
 TransformerEngine's torch extension is built too (85 s on 16 cores), from its source distribution.
 
 .venv-gpu has no copy of anything: a .pth file puts the site tree first and this machine's packages
-after it. provided.json says what the machine brought. GPU_PYTHON names another interpreter.
+after it. provided.json lists the packages of the machine. GPU_PYTHON names another interpreter.
 """
 
 from __future__ import annotations
@@ -142,11 +142,11 @@ def install_plugins(own: Path) -> None:
 
 
 def find_site(given: str | None) -> Path:
-    """The site tree: as named, beside the project, or installed from the index."""
+    """The site tree: as named, next to the project, or installed from the index."""
     if given:
         path = Path(given)
         if not (path / "vllm").is_dir():
-            raise Problem(f"{path} is no site tree: there is no vllm in it", "name its folder")
+            raise Problem(f"{path} is not a site tree: it has no vllm", "name its folder")
         return path
     beside = ROOT.parent / "site"
     if (beside / "reprise-site.json").is_file():
@@ -157,7 +157,7 @@ def find_site(given: str | None) -> Path:
         command = [python_of(), "-m", "pip", "install", "--no-deps", "--require-hashes"]
         command += ["--target", str(cached), "-r", str(ROOT / "requirements" / "gpu.txt")]
         if subprocess.run(command, check=False).returncode != 0:
-            fix = "make the index reachable, or bring a bundle: docs/gpu.md"
+            fix = "make the index reachable, or use a bundle: docs/gpu.md"
             raise Problem("the packages of requirements/gpu.txt could not be installed", fix)
         (cached / ".complete").touch()
     return cached
@@ -179,7 +179,7 @@ def run_in(venv: Path, code: str) -> subprocess.CompletedProcess:
 def add_cublas_symbol(venv: Path) -> bool:
     """Give TransformerEngine the one symbol that this machine's cuBLASLt is too old for.
 
-    The wheel of 2.15 for CUDA 13 was built against cuBLASLt 13.2; torch 2.11 brings 13.1, which
+    The wheel of 2.15 for CUDA 13 was built against cuBLASLt 13.2; torch 2.11 has 13.1, which
     lacks a function of grouped products on Blackwell. A library that answers "not supported" (15)
     is loaded before it in every process. Returns whether that was needed.
     """
@@ -197,7 +197,7 @@ def add_cublas_symbol(venv: Path) -> bool:
         return False
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        raise Problem("there is no C compiler to build one small library with", "install gcc")
+        raise Problem("no C compiler found, needed to build one small library", "install gcc")
     source = library.with_suffix(".c")
     source.write_text(f"int {SYMBOL}(void) {{ return 15; }}\n")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
@@ -239,7 +239,7 @@ def build_extension(venv: Path) -> float:
 
 
 def build_paths(venv: Path) -> dict[str, str]:
-    """Compiler settings: this card alone, all cores, headers of the machine's NVIDIA packages."""
+    """Compiler settings: this GPU alone, all cores, headers of the machine's NVIDIA packages."""
     found = run_in(venv, "import nvidia, os; print(os.pathsep.join(nvidia.__path__))").stdout
     roots = [Path(text) for text in found.strip().split(os.pathsep) if text]
     headers = [str(path) for root in roots for path in sorted(root.glob("*/include"))]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Run a list of commands on this machine's cards, several at once where their memory allows.
+"""Run a list of commands on this machine's GPUs, several at once where their memory allows.
 
     python3 jobs.py jobs.json OUT [--status]
 
-jobs.json is a list of {"name", "command" (words), "gib" (of one card), "limit_s", "after" (names),
-"env"}. Each command gets one card (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit;
+jobs.json is a list of {"name", "command" (words), "gib" (of one GPU), "limit_s", "after" (names),
+"env"}. Each command gets one GPU (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit;
 one that fails takes those after it along. OUT/jobs.done.json says how each ended and how long it
 took, from the first moment on. --status prints it. A second call takes up what has not ended well.
-JOBS_CARD_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits for a card.
+JOBS_CARD_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits for a GPU.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Of a card's 139 GiB, for all commands together; how many at once; seconds between two starts.
+# Of a GPU's 139 GiB, for all commands together; how many at once; seconds between two starts.
 CARD_GIB = float(os.environ.get("JOBS_CARD_GIB", "134"))
 AT_ONCE = int(os.environ.get("JOBS_AT_ONCE", "4"))
 STAGGER_SECONDS = float(os.environ.get("JOBS_STAGGER_SECONDS", "4"))
 
 
 def cards() -> list[str]:
-    """The numbers of this machine's cards."""
+    """The numbers of this machine's GPUs."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given:
         return given.split(",")
@@ -82,12 +82,12 @@ class Board:
         half.replace(self.file)
 
     def load(self, card: str) -> tuple[float, int]:
-        """GiB and number of commands on one card."""
+        """GiB and number of commands on one GPU."""
         there = [job for _, where, _, job in self.running.values() if where == card]
         return sum(job.get("gib", 8) for job in there), len(there)
 
     def ready(self) -> tuple[dict[str, Any], str] | None:
-        """The first command that may start now, and the card with most room for it."""
+        """The first command that may start now, and the GPU with most room for it."""
         for job in self.jobs:
             name = job["name"]
             if name in self.done or name in self.running:
@@ -186,7 +186,7 @@ def main(arguments: list[str]) -> int:
     jobs = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     names = cards()
     if not names:
-        print("error: nvidia-smi shows no card", file=sys.stderr)
+        print("error: nvidia-smi shows no GPU", file=sys.stderr)
         return 2
     # A polite end is Ctrl-C: the commands have sessions of their own, which no signal reaches.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

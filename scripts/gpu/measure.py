@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Peak memory of one model size on one card, training with verl's engine or serving with vLLM.
+"""Peak memory of one model size on one GPU, training with verl's engine or serving with vLLM.
 
     python measure.py --config config.json --model DIR --engine fsdp|megatron|vllm --out FILE
 
-DIR holds config.json and a tokenizer; the weights are random and made on the card. A step is two
+DIR holds config.json and a tokenizer; the weights are random and made on the GPU. A step is two
 micro batches and an optimizer step. Training runs with and without recomputation, then with
 weights, gradients and optimizer moved to the host and back. What is found is written after every
 variant.
@@ -34,7 +34,7 @@ def save(path: Path) -> None:
 
 
 def process_bytes() -> int | None:
-    """Bytes of the card that this process holds, by the driver; None where it does not say."""
+    """Bytes of the GPU that this process holds, by the driver; None where it does not say."""
     command = ["nvidia-smi", "--query-compute-apps=pid,used_memory"]
     command.append("--format=csv,noheader,nounits")
     done = subprocess.run(
@@ -48,7 +48,7 @@ def process_bytes() -> int | None:
 
 
 def device_bytes() -> int:
-    """Bytes in use on the card, by whomever."""
+    """Bytes in use on the GPU, by whomever."""
     import torch
 
     free, total = torch.cuda.mem_get_info()
@@ -83,7 +83,7 @@ class Peaks:
 
 
 def random_weights(kind: str) -> None:
-    """Let the engines make random weights on the card instead of reading a checkpoint."""
+    """Let the engines make random weights on the GPU instead of reading a checkpoint."""
     import torch
 
     if kind == "fsdp":
@@ -199,7 +199,7 @@ def step_twice(worker: Any, rows: list[list[int]], half: int, peaks: Peaks) -> d
 
 
 def offload(worker: Any) -> dict[str, Any]:
-    """Everything to the host, and what stays on the card; then back."""
+    """Everything to the host, and what stays on the GPU; then back."""
     import torch
 
     started = time.monotonic()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make .venv from the folder `operator` that a bundle for a bare machine put beside the project.
+"""Make .venv from the folder `operator` that a bundle for a bare machine put next to the project.
 
     scripts/gpu/operator_env.py
 
@@ -51,7 +51,7 @@ def make(root: Path) -> bool:
     digest = hashlib.sha256((root / REQUIREMENTS).read_bytes()).hexdigest()
     if record["requirements_sha256"] != digest:
         message = f"{site} was made from another {REQUIREMENTS} than this project's"
-        raise Problem(message, "bring the bundle of this very project: make bundle MACHINE=gpu")
+        raise Problem(message, "use the bundle of this project: make bundle MACHINE=gpu")
     python, version = find_python(record["python"])
     mark = venv / ".reprise" / "bare"
     content = f"{root}\n{version}\n{digest}\n"
@@ -87,8 +87,8 @@ def main() -> int:
         print(f"error: {problem}\n    fix: {problem.fix}", file=sys.stderr)
         return 2
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"error: .venv was not made: {error}", file=sys.stderr)
-        print("    fix: mend that and repeat the command", file=sys.stderr)
+        print(f"error: .venv was not created: {error}", file=sys.stderr)
+        print("    fix: correct that and repeat the command", file=sys.stderr)
         return 2
     return 0
 

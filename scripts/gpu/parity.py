@@ -95,7 +95,7 @@ def _indices(out: Any) -> list[list[int]]:
     parts = out if isinstance(out, tuple) else (out,)
     whole = [p for p in parts if not p.is_floating_point() and p.dim() >= 2]
     if not whole:
-        raise SystemExit("the router returns no expert numbers: look at its forward()")
+        raise SystemExit("the router returns no expert numbers: check its forward()")
     flat = whole[0].reshape(-1, whole[0].shape[-1])
     return [sorted(row) for row in flat.tolist()]
 

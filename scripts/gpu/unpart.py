@@ -171,7 +171,7 @@ def main(arguments: list[str]) -> int:
                 save(into / "state.json", state)
         except Damaged as damage:
             print(f"error: {part.name} is damaged: {damage}", file=sys.stderr)
-            print("    fix: copy it again from where the bundle was made", file=sys.stderr)
+            print("    fix: copy it again from the machine that made the bundle", file=sys.stderr)
             return 1
         except OSError as error:
             print(f"error: {part}: {error}", file=sys.stderr)
@@ -183,7 +183,7 @@ def main(arguments: list[str]) -> int:
         text = ", ".join(map(str, missing)) or f"pieces of {', '.join(unplaced)}"
         print(f"{len(state['read'])} of {state['parts']} parts; missing: {text}")
         return 2
-    print(f"{state['parts']} of {state['parts']} parts; everything is in place below {into}")
+    print(f"{state['parts']} of {state['parts']} parts; everything is installed below {into}")
     return 0
 
 

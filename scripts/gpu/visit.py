@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The commands of a visit to a card, for jobs.py: each stage is one list.
+"""The commands of a visit to a GPU, for jobs.py: each stage is one list.
 
     python3 scripts/gpu/visit.py STAGE OUT [NAME ...]  writes OUT/jobs.json and runs it
     python3 scripts/gpu/visit.py collect OUT           packs what came out into OUT/*.tar.xz
@@ -28,7 +28,7 @@ PYTHON = str(ROOT / ".venv-gpu/bin/python")
 OPERATOR = str(ROOT / ".venv/bin/python")
 SEEDS = (101, 102, 103)
 ENGINES = ("fsdp", "megatron")
-# Small runs share a card: weights, vLLM's start-up and its cache of 1 GiB.
+# Small runs share a GPU: weights, vLLM's start-up and its cache of 1 GiB.
 # Thirty steps of Megatron-LM took 720 s where Python writes no bytecode and every start compiles.
 LIMITS = {"gib": 12, "limit_s": 1000}
 IN_PROJECT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -98,7 +98,7 @@ def parity(out: Path, model: Path) -> list[dict[str, Any]]:
 
 
 def seeds(out: Path) -> list[dict[str, Any]]:
-    """Three honest seeds of each engine, with parity beside them while the extension is built."""
+    """Three correct seeds of each engine, with parity in parallel while the extension is built."""
     te = {
         "name": "te",
         "command": ["python3", str(ROOT / "scripts/gpu/env.py"), "--engine", "megatron"],

@@ -21,7 +21,7 @@ from reprise.flows.lock.reality import verify as verify_lock
 from reprise.lock.model import MACHINES, Lock
 from reprise.lock.read import read_lock, resolve_name
 from reprise.lock.rows import Site
-from reprise.trees.bring import PLACED
+from reprise.trees.install import PLACED
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [

@@ -145,7 +145,7 @@ def test_no_recipe_line_takes_a_variable_from_make() -> None:
         (["check", "MODLE=hy3"], "`make check` does not read MODLE; it reads ALGO EXPLAIN MODEL"),
         (["train", "MODEL=hy3", "STEPS=3"], "`make train` does not read STEPS"),
         (["MODEL=hy3"], "`make help` does not read MODEL; it reads no variable"),
-        (["reproduce", "BASE=debian@sha256:0"], "and BASE beside CONTAINER=1"),
+        (["reproduce", "BASE=debian@sha256:0"], "and BASE with CONTAINER=1"),
         (["runs", "A;touch${IFS}made;=1"], ""),
     ],
 )
@@ -223,7 +223,7 @@ def test_a_benchmark_that_is_none_is_told_with_those_that_are(name: str, stage: 
     (stage / "benchmarks" / "data" / "files.py").write_text('"""What files cost."""\n')
     done = make(stage, "bench", f"BENCH={name}")
     assert done.returncode == 2
-    assert f"BENCH={name}: there is no such benchmark" in done.stderr
+    assert f"BENCH={name}: unknown benchmark" in done.stderr
     assert done.stdout.split(maxsplit=1) == ["data/files", "What files cost.\n"]
     assert said(stage) == ["scripts/venv.sh", "dev"]
 

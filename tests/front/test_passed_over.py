@@ -37,7 +37,7 @@ def test_an_option_that_would_change_nothing(command: str, rule: str) -> None:
 def test_a_container_of_an_image_is_built_on_nothing_else() -> None:
     done = CliRunner().invoke(app, ["image", "run", "--image", "a", "--base", "b", "hosts"])
     assert done.exit_code == 1
-    assert "built on nothing else [image-base]" in done.stdout
+    assert "names an existing one [image-base]" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_the_command_says_what_is_missing_and_changes_nothing(tmp_path: Path) ->
 
 
 def test_a_folder_that_is_no_site_tree(env: ModuleType, tmp_path: Path) -> None:
-    with pytest.raises(env.Problem, match="is no site tree"):
+    with pytest.raises(env.Problem, match="is not a site tree"):
         env.find_site(str(tmp_path))
 
 

@@ -206,7 +206,7 @@ def test_what_lies_outside_the_project_is_not_carried(project: Path, tmp_path: P
     report = create(
         project / "versions.lock", tmp_path / "b", [], "gpu", also=[tmp_path / "secret"]
     )
-    assert [finding.message for finding in report.errors()] == ["is no file of the project"]
+    assert [finding.message for finding in report.errors()] == ["not a file inside the project"]
     assert not (tmp_path / "b").exists()
 
 

@@ -124,7 +124,7 @@ def test_settings_of_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     alone = package_sources()
     assert "no-index = true" in alone.conf and "index-url" not in alone.conf
     monkeypatch.setenv("REPRISE_CA", str(tmp_path / "none"))
-    with pytest.raises(OperatorError, match="no such file of certificates"):
+    with pytest.raises(OperatorError, match="file of certificates does not exist"):
         package_sources()
 
 

@@ -56,8 +56,7 @@ def _bytes(text: str | None) -> int | None:
         return None
     found = _SIZE.fullmatch(text.upper().removesuffix("IB").removesuffix("B"))
     if found is None:
-        fix = "write a number of bytes, or one with K, M or G (1024 to the power of 1, 2, 3)"
-        raise OperatorError("part-size", text, "is no size", fix)
+        raise OperatorError("part-size.form", text)
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -72,7 +71,7 @@ def create(
         str | None, typer.Option(help="Cut into parts of at most this size (60M, 4G).")
     ] = None,
     images: Annotated[
-        bool, typer.Option(help="Put in the images too, as the container engine saves them.")
+        bool, typer.Option(help="Include the images, as the container engine saves them.")
     ] = False,
     also: Annotated[
         list[Path] | None,
@@ -82,7 +81,7 @@ def create(
 ) -> None:
     """Write a bundle: the project, source trees, wheels, data, and images if asked.
 
-    Safe to interrupt and to repeat: what was fetched and written stays.
+    Safe to interrupt and to repeat: fetched and written files stay.
     """
     kind, _ = chosen_machine(machine)
     with Display() as display:

@@ -28,7 +28,7 @@ _RunArgument = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    group = typer.Typer(help="Look at a run's curves and judge them.", no_args_is_help=True)
+    group = typer.Typer(help="Show a run's curves and judge them.", no_args_is_help=True)
     group.command()(show)
     group.command()(compare)
     app.add_typer(group, name="curves")
@@ -51,10 +51,10 @@ def show(
     if unknown:
         near = did_you_mean([word for name in unknown for word in nearest_words(name, table.names)])
         raise OperatorError(
-            "metric.metric-among",
+            "metric.unknown",
             str(run),
-            unknowns=", ".join(unknown),
-            names_count=len(table.names),
+            names=", ".join(unknown),
+            count=len(table.names),
             near=near,
             run=run,
         )
@@ -182,10 +182,10 @@ def _reference(named: Path) -> Path:
     except OperatorError as error:
         recorded = sorted(path.parent.name for path in project.recipes.glob("*/reference"))
         raise OperatorError(
-            "reference.folder-recipe-reference",
+            "reference.unknown",
             str(named),
-            recordeds=", ".join(recorded),
-            answer=error.message,
+            recipes=", ".join(recorded),
+            reason=error.message,
         ) from None
 
 

@@ -28,7 +28,7 @@ NameArgument = Annotated[str, typer.Argument(help="As --machine.", show_default=
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    group = typer.Typer(help="The images of docker/: build, verify on hosts, carry, run.")
+    group = typer.Typer(help="The images of docker/: build, verify on hosts, save, load, run.")
     group.command("build")(build)
     group.command("verify")(verify)
     group.command("save")(save)
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _kind(machine: str | None, name: str) -> Kind:
-    """The image of the machine named; without a name, of the one that this seems to be."""
+    """The image of the machine named; without a name, of the detected machine."""
     return kind_named(chosen_machine(one_of(machine, name))[0].name)
 
 
@@ -52,7 +52,7 @@ def build(
     arg: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE for the build (RUN_AS, APT_SOURCES).")
     ] = None,
-    target: Annotated[str, typer.Option(help="Stage to end at; default: the last.")] = "",
+    target: Annotated[str, typer.Option(help="Last stage to build; default: all stages.")] = "",
     again: Annotated[
         bool, typer.Option("--again", help="Build without the engine's cache.")
     ] = False,
@@ -61,9 +61,9 @@ def build(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Build an image unless the engine holds it as these sources give it; prints its name.
+    """Build an image unless the engine already has it for these sources; prints its name.
 
-    Packages come from where pip takes them on this machine; docs/images.md lists the variables.
+    Packages come from pip's sources on this machine; docs/images.md lists the variables.
     """
     kind = _kind(machine, name)
     args = dict(_pair(text) for text in arg or ())
@@ -82,7 +82,7 @@ def build(
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise OperatorError("image-arg.expected-name-value", text)
+        raise OperatorError("image-arg.form", text)
     return name, value
 
 
@@ -91,7 +91,7 @@ def verify(
     name: NameArgument = "",
     machine: MachineOption = None,
     hostfile: Annotated[
-        Path | None, typer.Option(help="Hosts to look at; default: this machine.")
+        Path | None, typer.Option(help="Hosts to check; default: this machine.")
     ] = None,
     image: Annotated[
         str | None,
@@ -99,9 +99,9 @@ def verify(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Is the image that the hosts hold and run built from this lock, and the same everywhere.
+    """Check that the hosts have and run the same image, built from this lock.
 
-    Exit code 0: yes; 1: something differs; 2: something could not be found out.
+    Exit code 0: yes; 1: something differs; 2: something is unknown.
     """
     kind = _kind(machine, name)
     selection = None
@@ -118,13 +118,13 @@ def verify(
 
 @guard("image save")
 def save(
-    file: Annotated[Path, typer.Argument(help="Archive to write; its SHA-256 goes beside it.")],
+    file: Annotated[Path, typer.Argument(help="Archive to write, with FILE.sha256.")],
     machine: MachineOption = None,
     name: Annotated[str, typer.Option("--name", hidden=True)] = "",
     image: Annotated[str | None, typer.Option(help="Image; default: the newest built.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write an image to a file, for hosts that no registry reaches."""
+    """Write an image to a file, for hosts without access to a registry."""
     lock = read_lock(find_project().lock)
     chosen = image or newest(find_engine(), lock, _kind(machine, name))
     with task(f"saving {chosen}"):
@@ -149,12 +149,12 @@ def load(
 @guard("image run")
 def run(
     words: Annotated[list[str], typer.Argument(help="A command of reprise, with its options.")],
-    image: Annotated[str | None, typer.Option(help="Image; default: built if need be.")] = None,
-    base: Annotated[str, typer.Option(help="NAME@sha256:... to build it on.")] = "",
+    image: Annotated[str | None, typer.Option(help="Image; default: built if needed.")] = None,
+    base: Annotated[str, typer.Option(help="NAME@sha256:... to build on.")] = "",
 ) -> None:
     """Run a command of reprise in a container of the cpu image; ends with its exit code."""
     if image is not None and base:
-        raise OperatorError("image-base.image-already-built", "--image and --base")
+        raise OperatorError("image-base.conflict", "--image and --base")
     project = find_project()
     if image is None:
         with task("image cpu") as shown:

@@ -33,7 +33,7 @@ _STATES = {"ok": "green", "unknown": "yellow"}
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    group = typer.Typer(help="The lock: is it sound, does reality match it, move one entry.")
+    group = typer.Typer(help="The lock: check it, compare reality with it, update one entry.")
     group.command("check")(check)
     group.command("verify")(verify)
     group.command("update")(update)
@@ -48,7 +48,7 @@ def check(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Is the lock itself sound: form, full hashes, known contradictions, requirements files."""
+    """Check the lock itself: form, full hashes, known contradictions, requirements files."""
     finish(check_lock(file or find_project().lock), as_json)
 
 
@@ -66,20 +66,20 @@ def verify(
         typer.Option(help="Folder of the data files; default: DATA_DIR, else the root."),
     ] = None,
     plain_ray: Annotated[
-        bool, typer.Option(help="Judge the package as a plain `ray job submit` makes it.")
+        bool, typer.Option(help="Check the package that a plain `ray job submit` makes.")
     ] = False,
     remote: Annotated[
-        bool, typer.Option(help="Also ask servers whether the tags still lead to what is locked.")
+        bool, typer.Option(help="Also ask servers whether the tags still name the locked commits.")
     ] = False,
     answers: Annotated[
         Path | None,
-        typer.Option(help="Put together the --json answers of many hosts, HOST.json in a folder."),
+        typer.Option(help="Combine the --json answers of many hosts: a folder of HOST.json files."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Does reality match the lock: checkouts, files, packages, images, what Ray would pack.
+    """Compare reality with the lock: checkouts, files, packages, images, Ray's package.
 
-    Exit code 0: all ok; 1: something differs, is dirty or missing; 2: something is not known.
+    Exit code 0: all ok; 1: something differs, is dirty or missing; 2: something is unknown.
     """
     if answers is not None:
         report = combine(answers)
@@ -99,14 +99,14 @@ def verify(
 
 @guard("lock update")
 def update(
-    name: Annotated[str, typer.Argument(help="Entry to move.")],
+    name: Annotated[str, typer.Argument(help="Entry to update.")],
     to: Annotated[
         str | None, typer.Option(help="Branch, tag, commit or version; default: what it wants.")
     ] = None,
     mirror: MirrorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Resolve one entry and rewrite its lines in the lock; every other byte stays."""
+    """Resolve one entry and rewrite its lines in the lock; all other bytes stay."""
     report = update_entry(find_project().lock, name, to, mirrors_from(mirror or []))
     if not as_json:
         moved = report.data["moved"]
@@ -114,7 +114,7 @@ def update(
             typer.echo(f"{row['key']}: {row['old'] or '(none)'} -> {row['new'] or '(none)'}")
         machines = ", ".join(report.data["machines"]) or "no machine"
         typer.echo(
-            f"{report.data['entry']}: {len(moved)} values moved; the hash of {machines} moves"
+            f"{report.data['entry']}: {len(moved)} values changed; hashes changed for {machines}"
         )
     finish(report, as_json)
 
@@ -129,7 +129,7 @@ def image(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Ask a registry what the images' tags name; refuse a tag that moved since it was locked.
+    """Ask a registry for the digests of image tags; reject a tag that moved since the lock.
 
     Asks the entry's mirrors, then its registry, then the container engine of this machine.
     """

@@ -15,7 +15,7 @@ from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.progress import Display, Task
 from reprise.core.project import find_project
-from reprise.trees.bring import setup as bring
+from reprise.trees.install import setup as install
 from reprise.trees.sources import mirrors_from
 
 __all__ = ["register"]
@@ -50,17 +50,17 @@ def setup(
     machine: MachineOption = None,
     mirror: MirrorOption = None,
     bundle: Annotated[
-        Path | None, typer.Option(help="Take everything from this bundle, or from a part of it.")
+        Path | None, typer.Option(help="Install everything from this bundle, or from a part of it.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Bring the locked source trees and environments onto this machine.
+    """Install the locked source trees and environments on this machine.
 
     Exactly the locked commits, verified by their tree hashes. Safe to interrupt and to repeat; a
     checkout that you changed or moved is not touched. Mirrors also come from REPRISE_MIRROR.
     """
     if bundle is not None and mirror:
-        raise OperatorError("setup-source.bundle-brings-everything", "--mirror and --bundle")
+        raise OperatorError("setup-source.conflict", "--mirror and --bundle")
     project = find_project()
     kind, why = chosen_machine(machine)
     mirrors = mirrors_from(mirror or [])
@@ -72,5 +72,5 @@ def setup(
             report = setup_from_bundle(project.lock, bundle, names or [], kind.lock, trees, steps)
             steps.end()
         else:
-            report = bring(project.lock, names or [], kind.lock, mirrors, trees)
+            report = install(project.lock, names or [], kind.lock, mirrors, trees)
     finish(report, as_json)
