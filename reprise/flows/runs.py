@@ -71,7 +71,8 @@ def list_runs(project: Project, model: str | None, most: int) -> Report:
             report.warn(error.rule, error.where, error.message, error.fix)
             rows.append({"id": folder.name, "model": path.parent.name, "state": "unreadable"})
     if listing.closed:
-        report.unknown(*closed_folders(listing))
+        where, why = closed_folders(listing)
+        report.unknown("run-list.closed", where, reason=why)
     else:
         report.passed("run-list")
     if not rows:
@@ -118,7 +119,8 @@ def _find(project: Project, text: str | None) -> RunFolder:
         return find_run(project.runs, text)
     listing = list_folder(project.runs)
     if not listing.runs and listing.closed:
-        raise CannotTell(*closed_folders(listing))
+        where, why = closed_folders(listing)
+        raise CannotTell("run-list.closed", where, reason=why)
     if not listing.runs:
         raise OperatorError(
             "run-unknown", str(project.runs), _none(project.runs, None), "make one: make reproduce"

@@ -1,7 +1,7 @@
-"""Alarms on the numbers of a run while it trains: what broke, at which step, what to look at.
+"""Alarms on the metrics of a run while it trains: what broke, at which step, what to check.
 
-An alarm is told once. When a later attempt trains a step again, what was seen from that step on
-is forgotten and may be told anew.
+An alarm is shown once. When a later attempt trains a step again, alarms from that step on are
+forgotten and can be shown again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def alarm_settings(config: Mapping[str, Any], probs_ceiling: float | None = None
 
 
 class Alarms:
-    """Fed with one step after another; gives back what is new to tell.
+    """Takes one step after another; returns the new alarms.
 
     `saved` gives the steps of the complete checkpoints, for the advice where to continue; it is
-    asked only when there is something to tell.
+    called only for an alarm.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Alarms:
         self._told: dict[tuple[str, Severity, str], tuple[Alarm, Finding]] = {}
 
     def standing(self) -> list[Finding]:
-        """What was told and not forgotten, in the order of telling."""
+        """The alarms that were shown and still hold, in order."""
         return [finding for _, finding in self._told.values()]
 
     def feed(self, step: int, values: Mapping[str, float]) -> list[Finding]:
@@ -76,7 +76,7 @@ class Alarms:
         yield from alarm_rules.length(self._history, self.settings.response_limit)
 
     def _is_new(self, alarm: Alarm) -> bool:
-        # What was told as an error is not told again as less.
+        # An alarm shown as an error is not shown again as less.
         severities = (alarm.severity, Severity.ERROR)
         return not any((alarm.rule, severity, alarm.what) in self._told for severity in severities)
 
