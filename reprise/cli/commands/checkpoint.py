@@ -29,17 +29,17 @@ def _group() -> None:
 @guard("checkpoint check")
 def check(
     folder: Annotated[
-        Path, typer.Argument(help="Folder of global_step_N, one of them, or converted weights.")
+        Path, typer.Argument(help="Folder of global_step_N folders, one of them, or converted weights.")
     ],
     world_size: Annotated[
-        int | None, typer.Option(min=1, help="Ranks of the job that would continue from it.")
+        int | None, typer.Option(min=1, help="Ranks of the job that continues from it.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Are checkpoints whole, and from which can a job continue: layout, ranks, sizes, tracker.
+    """Check that checkpoints are complete and a job can continue: layout, ranks, sizes, tracker.
 
-    Knows verl's FSDP and Megatron layouts. Reads names, sizes and the ends of files, no tensor;
-    changes nothing.
+    Supports the FSDP and Megatron layouts of verl. Reads names, sizes and ends of files, no
+    tensors; changes nothing.
     """
     from reprise.models.checkpoints.report import check_folder
 
