@@ -198,7 +198,7 @@ def _nodes(context: Context, dry_run: bool) -> list[Node]:
         address = context.address(host)
         if address is None and not dry_run:
             raise OperatorError("address.missing", host.name)
-        ip, card = (address.ip, address.card) if address else ("ADDRESS?", "CARD?")
+        ip, card = (address.ip, address.card) if address else ("ADDRESS?", "INTERFACE?")
         nodes.append(
             Node(
                 name=host.name,

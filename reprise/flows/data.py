@@ -44,7 +44,7 @@ def _wanted(project: Project, name: str, entry: Data) -> Wanted:
 
 
 def _roles(project: Project) -> dict[str, str]:
-    """For each data entry "train" or "val", as the recipes' cards use it."""
+    """For each data entry "train" or "val", as the recipe cards use it."""
     roles: dict[str, str] = {}
     for model in recipe_names(project.recipes):
         card = card_of(project.recipes, model)
@@ -93,8 +93,8 @@ def fetch_data(
     for role, files in instead.items():
         fresh[role].extend(map(Path, files))
     if request.check and (fresh["train"] or fresh["val"]):
-        told = CheckRequest(tuple(fresh["train"]), tuple(fresh["val"]))
-        checked = check_data(project, told, progress, say)
+        files = CheckRequest(tuple(fresh["train"]), tuple(fresh["val"]))
+        checked = check_data(project, files, progress, say)
         # This command promises the bytes: without verl's source, the rest stays a warning.
         checked.checks = [
             done
@@ -129,9 +129,9 @@ def _fetch_one(
         if done.how != "present":
             count_rows(wanted)
     except OperatorError as error:
-        told = error.report(report.command)
-        if told.findings[0] not in report.findings:
-            report.absorb(told)
+        failed = error.report(report.command)
+        if failed.findings[0] not in report.findings:
+            report.absorb(failed)
         return None
     report.data["files"].append(done.to_json())
     return done

@@ -158,14 +158,14 @@ def describe_data(
 ) -> Report:
     """`reprise data describe`: the same pass, but facts instead of findings."""
     report, items, settings = _checked(project, "data describe", request, progress, say)
-    told = Report("data describe")
+    result = Report("data describe")
     for finding in report.findings:
         if finding.rule == "data-file":
-            told.failed(finding.rule, finding.where, finding.message, finding.fix)
+            result.failed(finding.rule, finding.where, finding.message, finding.fix)
     if items:
-        told.passed("data-describe")
-    told.data["files"] = [describe(item, settings, samples) for item in items]
-    return told
+        result.passed("data-describe")
+    result.data["files"] = [describe(item, settings, samples) for item in items]
+    return result
 
 
 def _checked(
@@ -177,12 +177,12 @@ def _checked(
 ) -> tuple[Report, list[Checked], Settings]:
     settings = settings_of(project, request.model, request.overrides, say)
     train, val = list(request.train), list(request.val)
-    brought: list[Path] = []
+    fetched: list[Path] = []
     if not train and not val:
         folder = _recipe_data(project, request.model)
         train = _own("train") or existing(_filled(settings.train_files, folder), folder)
         val = _own("val") or existing(_filled(settings.val_files, folder), folder)
-        brought = [path for path in [*train, *val] if path.is_relative_to(folder)]
+        fetched = [path for path in [*train, *val] if path.is_relative_to(folder)]
     if not train and not val:
         raise OperatorError("data-file.none-given", command, command=command)
     inputs = Inputs(
@@ -193,14 +193,14 @@ def _checked(
         progress,
     )
     report, first, second = check_files(command, train, val, inputs)
-    if brought:
-        _say_what_brings(report, project, request.model, {str(path) for path in brought})
+    if fetched:
+        _fix_missing(report, project, request.model, {str(path) for path in fetched})
     if isinstance(inputs.router, Router):
         report.data["router"] = str(inputs.router.source)
     return report, first + second, settings
 
 
-def _say_what_brings(report: Report, project: Project, model: str | None, files: set[str]) -> None:
+def _fix_missing(report: Report, project: Project, model: str | None, files: set[str]) -> None:
     """For a missing file of the recipe: the command that fetches it, and the folder."""
     folder = _recipe_data(project, model)
     made = model == "rehearsal"

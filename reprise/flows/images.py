@@ -122,7 +122,7 @@ def _until_ended(engine: str, name: str, command: Sequence[str]) -> int:
 
 
 def _user(engine: str) -> list[str]:
-    """Files that the run writes belong to who started it, also where the engine runs as root."""
+    """Files of the run belong to the user who started it, also if the engine runs as root."""
     if Path(engine).name == "podman" and os.getuid() != 0:
         return ["--userns", "keep-id"]
     done = ask(engine, "info", "--format", "{{json .SecurityOptions}}")

@@ -41,7 +41,7 @@ def start_model(project: Project) -> TinyModel:
 
 
 def build_start_model(project: Project, python: Path, say: Callable[[str], None]) -> Report:
-    """Train the start model anew with the interpreter `python` and compare it with the shipped one.
+    """Train the start model again with the interpreter `python`; compare it with the shipped one.
 
     The result stays in the cache and no run uses it. Another processor, or another instruction
     set, gives other bits: a difference is a note, never an error. `data`: `folder`, `sha256`,

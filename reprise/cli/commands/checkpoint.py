@@ -29,7 +29,7 @@ def _group() -> None:
 @guard("checkpoint check")
 def check(
     folder: Annotated[
-        Path, typer.Argument(help="Folder of global_step_N folders, one of them, or converted weights.")
+        Path, typer.Argument(help="Folder of global_step_N, one of them, or converted weights.")
     ],
     world_size: Annotated[
         int | None, typer.Option(min=1, help="Ranks of the job that continues from it.")

@@ -87,7 +87,7 @@ def status(
 def logs(
     run: NewestArgument = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow until the job ends; Ctrl-C leaves it running.")
+        bool, typer.Option("--follow", "-f", help="Follow until the job ends; Ctrl-C detaches.")
     ] = False,
     attempt: Annotated[
         int | None, typer.Option(min=1, help="Attempt; default: the newest.")

@@ -21,7 +21,7 @@ def check_remote(
 ) -> None:
     """Ask where the tags of trees and images point now, and add the answers to `report`.
 
-    A tag that moved is a warning: runs go on with the locked commit or digest. Branches move by
+    A tag that moved is a warning: runs continue with the locked commit or digest. Branches move by
     nature and are skipped. A server that does not answer is unknown.
     """
     for name in names:

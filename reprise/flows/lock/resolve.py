@@ -40,7 +40,7 @@ _HEX = re.compile(r"[0-9a-fA-F]{7,39}")
 def commit_at(url: str, ref: str) -> str | None:
     """The commit that a branch, tag or full reference of `url` names, or None.
 
-    A tag is peeled; a branch and a tag of one name are told apart by refs/heads/ and refs/tags/.
+    A tag is peeled; refs/heads/ and refs/tags/ distinguish a branch and a tag of one name.
     Raises CannotTell when the server cannot be asked, OperatorError when both exist.
     """
     try:
@@ -110,7 +110,7 @@ def _short(repo: Path, url: str, ref: str) -> str:
 
 
 def resolve_image(name: str, image: Image, to: str | None) -> tuple[Changes, str]:
-    """The digest that the tag names now, and who said so: a mirror, the registry or an engine."""
+    """The digest that the tag names now, and its source: a mirror, the registry or an engine."""
     tag = to or image.want
     failures: list[str] = []
     for repository in (*image.mirrors, image.repository):

@@ -110,7 +110,7 @@ class Task:
 
     @property
     def async_save(self) -> bool:
-        """Whether checkpoints are saved while the training goes on."""
+        """Whether checkpoints are saved while the training continues."""
         return bool(setup_of(self.loaded).get("actor_rollout_ref.actor.checkpoint.async_save"))
 
     def checkpoint_dir(self, run: str, storage: str) -> str:

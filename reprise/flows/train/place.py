@@ -87,7 +87,7 @@ class Private:
     lost_seconds: float = 90.0
 
     def ready(self, folder: RunFolder, need: Need) -> Jobs:
-        """Stop what an earlier attempt left, start anew. Raises OperatorError, CannotTell."""
+        """Stop an earlier attempt's Ray, start a fresh one. Raises OperatorError, CannotTell."""
         self.release(folder)
         temp_dir = new_temp_dir()
         # Known before anything runs, so that a kill at any moment leaves a trace.
@@ -219,7 +219,7 @@ def wait_for_nodes(
     Raises CannotTell with the state of the nodes when the time is over.
     """
     deadline = time.monotonic() + seconds
-    told = ""
+    shown = ""
     while True:
         try:
             nodes = list_nodes(address, read_token(token_file))
@@ -238,9 +238,9 @@ def wait_for_nodes(
             said = "; ".join([said, *lost[:4]])
         if time.monotonic() >= deadline:
             raise CannotTell("train-nodes.waited", address, state=said, seconds=seconds)
-        if said != told:
+        if said != shown:
             say(f"waiting: {said}")
-            told = said
+            shown = said
         time.sleep(_ASK_SECONDS)
 
 

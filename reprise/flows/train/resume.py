@@ -118,7 +118,7 @@ def place_of(folder: RunFolder, state: RunState, given: str | None) -> str | Non
 def without_its_ray(folder: RunFolder, address: str | None, force: Sequence[str]) -> None:
     """Check an attempt whose end is not recorded, if its Ray may have moved or ended.
 
-    With the rule GONE_RULE forced, a Ray that does not answer took the job with it. Raises
+    With the rule GONE_RULE forced, a Ray that does not answer counts as gone, with its job. Raises
     OperatorError when the job may still run elsewhere than at `address`.
     """
     state = folder.read()

@@ -139,7 +139,7 @@ def _with_warnings(before: Report, ended: Report) -> Report:
 
 
 def _selection(project: Project, options: TrainOptions) -> tuple[Selection | None, Report]:
-    """Hosts, site and machine: the one named, else the site's, else that of the recipe's card.
+    """Hosts, site and machine: the one named, else the site's, else that of the recipe card.
 
     A login node without GPUs does not describe the hosts, so this machine is not inspected.
     """

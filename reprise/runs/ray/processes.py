@@ -42,7 +42,7 @@ def marked(run_id: str) -> list[psutil.Process]:
 def alive(pid: int, created: float) -> bool:
     """Whether the process `pid` that started at `created` (epoch seconds) still runs.
 
-    The start time tells a recycled pid from the recorded process.
+    The start time distinguishes a recycled pid from the recorded process.
     """
     try:
         process = psutil.Process(pid)
@@ -85,7 +85,7 @@ def _await_end(processes: Sequence[psutil.Process], seconds: float) -> None:
 
 
 def _still(known: Iterable[psutil.Process], run_id: str) -> list[psutil.Process]:
-    """What is left of `known` (psutil tells a recycled pid by its start time), and what is new."""
+    """The running processes of `known` (psutil detects a recycled pid), and new ones."""
     left = {process.pid: process for process in known if _runs(process)}
     return list((left | {process.pid: process for process in marked(run_id)}).values())
 

@@ -58,7 +58,7 @@ class Package:
 
 
 def _group(path: str) -> str:
-    """A .git with what lies in it; a tree of third_party; else the first folder or file."""
+    """A .git folder; a tree of third_party; else the first folder or file."""
     parts = path.split("/")
     if ".git" in parts:
         return "/".join(parts[: parts.index(".git") + 1])

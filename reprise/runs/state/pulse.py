@@ -30,7 +30,7 @@ _PULSE = ".pulse"
 
 
 def here() -> Process:
-    """This process, as run.json names who owns a run."""
+    """This process, as run.json names the supervisor of a run."""
     process = psutil.Process()
     return Process(pid=process.pid, created=process.create_time(), host=socket.gethostname())
 

@@ -94,7 +94,7 @@ def supervise(
     """Attach to the attempt that runs, or begin one; try again as long as it makes sense.
 
     run.json has each attempt before its job is submitted, so that a kill at any moment leaves
-    what `--resume` needs. An interrupt passes through; the job goes on.
+    what `--resume` needs. An interrupt passes through; the job keeps running.
     """
     before: Failure | None = None
     failures = 0

@@ -48,11 +48,11 @@ class Alarms:
     ) -> None:
         self.settings = settings or AlarmSettings()
         self._history = History(lambda: iter(saved()))
-        self._told: dict[tuple[str, Severity, str], tuple[Alarm, Finding]] = {}
+        self._shown: dict[tuple[str, Severity, str], tuple[Alarm, Finding]] = {}
 
     def standing(self) -> list[Finding]:
         """The alarms that were shown and still hold, in order."""
-        return [finding for _, finding in self._told.values()]
+        return [finding for _, finding in self._shown.values()]
 
     def feed(self, step: int, values: Mapping[str, float]) -> list[Finding]:
         """Take one step's metrics, name to value; a record of a validation alone is left out."""
@@ -61,8 +61,8 @@ class Alarms:
             return []
         if self._history.last is not None and step <= self._history.last:
             self._history.rewind(step)
-            kept = ((key, told) for key, told in self._told.items() if told[0].first < step)
-            self._told = dict(kept)
+            kept = ((key, shown) for key, shown in self._shown.items() if shown[0].first < step)
+            self._shown = dict(kept)
         self._history.add(step, values)
         return [self._tell(alarm) for alarm in self._found() if self._is_new(alarm)]
 
@@ -78,14 +78,14 @@ class Alarms:
     def _is_new(self, alarm: Alarm) -> bool:
         # An alarm shown as an error is not shown again as less.
         severities = (alarm.severity, Severity.ERROR)
-        return not any((alarm.rule, severity, alarm.what) in self._told for severity in severities)
+        return not any((alarm.rule, severity, alarm.what) in self._shown for severity in severities)
 
     def _tell(self, alarm: Alarm) -> Finding:
         earlier = sorted(
             {
-                (told.first, told.what)
-                for told, _ in self._told.values()
-                if told.first <= alarm.first and told.what != alarm.what
+                (shown.first, shown.what)
+                for shown, _ in self._shown.values()
+                if shown.first <= alarm.first and shown.what != alarm.what
             }
         )
         text = alarm.message
@@ -94,5 +94,5 @@ class Alarms:
             text += f" (before it: {events})"
         where = f"{alarm.metric}@{alarm.first}"
         finding = Finding(alarm.rule, alarm.severity, where, text, alarm.fix)
-        self._told[alarm.rule, alarm.severity, alarm.what] = (alarm, finding)
+        self._shown[alarm.rule, alarm.severity, alarm.what] = (alarm, finding)
         return finding

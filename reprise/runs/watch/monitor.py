@@ -36,7 +36,7 @@ _RENEW_LOOKS = 15
 
 
 class Monitor:
-    """One run, looked at from the start of its first attempt. `contact` None: only its folder."""
+    """Watches one run from its first attempt on. `contact` None: only its folder."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Monitor:
         self._alarms = Alarms(settings, self._saved)
         self._seen = Seen(folder.name, "", "")
         self._seconds: list[float] = []
-        # Attempt and time of reading of the last record: another attempt's says nothing of silence.
+        # Attempt and reading time of the last record: another attempt's does not count for silence.
         self._last_record = (0, 0.0)
         self._stamp = (0, 0.0)
         self._stamped = 0.0
@@ -65,7 +65,7 @@ class Monitor:
         self._full: list[str] = []
         # Alarms of the numbers that came since the last look, with the attempt that they are of.
         self._new: list[tuple[int, Finding]] = []
-        # By rule, where and severity: the attempt in which it was last told.
+        # By rule, where and severity: the attempt in which it was last shown.
         self._told: dict[tuple[str, str, Severity], float] = {}
         self._saved_at = 0.0
         self._saved_size = 0
@@ -107,7 +107,7 @@ class Monitor:
         return seen
 
     def told_before(self, alarms: Iterable[Mapping[str, Any]]) -> None:
-        """Count `alarms` (rule, where, severity, attempt) as told: by an earlier watch."""
+        """Count `alarms` (rule, where, severity, attempt) as shown by an earlier watch."""
         for alarm in alarms:
             key = (str(alarm["rule"]), str(alarm["where"]), Severity(alarm["severity"]))
             self._told[key] = max(self._told.get(key, 0), alarm.get("attempt") or math.inf)

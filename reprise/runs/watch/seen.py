@@ -29,7 +29,7 @@ class Seen:
     """One look at a run. Times are seconds; `None`: not known, or not there yet.
 
     `state` is run.json's, `job` Ray's own word on the attempt's job. `standing` are the alarms
-    that hold, `fresh` those not told before.
+    that hold, `fresh` those not shown before.
     """
 
     run: str

@@ -69,7 +69,7 @@ class View(Screen):
             self.line(f"start-up: {name}")
 
     def show(self, seen: Seen) -> None:
-        """Show a look: the table anew, or a line when there is a new step; alarms once."""
+        """Show a look: the updated table, or a line when there is a new step; alarms once."""
         for finding in seen.fresh:
             self.line(_alarm_line(finding))
         if self._live is not None:
@@ -123,7 +123,7 @@ def watch(
     monitor = Monitor(folder, contact, settings)
     monitor.told_before(event for event in folder.events() if event.get("event") == "alarm")
 
-    told: set[str] = set()
+    shown: set[str] = set()
     silent = False
 
     def look() -> None:
@@ -132,8 +132,8 @@ def watch(
             seen = monitor.look()
         except (OperatorError, OSError) as error:
             # A failed look does not end the watch: the job continues.
-            if str(error) not in told:
-                told.add(str(error))
+            if str(error) not in shown:
+                shown.add(str(error))
                 view.line(str(error))
             return
         for finding in seen.fresh:
@@ -143,8 +143,8 @@ def watch(
             said = f"{unanswered.where}: {unanswered.message}"
             view.line(f"{said}; waiting up to {duration(limits.lost)}")
         silent = unanswered is not None
-        for text in sorted({f"{item.where}: {item.message}" for item in monitor.unread} - told):
-            told.add(text)
+        for text in sorted({f"{item.where}: {item.message}" for item in monitor.unread} - shown):
+            shown.add(text)
             view.line(text)
         view.show(seen)
 
