@@ -141,11 +141,11 @@ def test_a_wrong_token_is_told_and_never_shown(
     code, report, err = Command(runs, words, attached(cluster, str(token))).run()
     assert code == 1
     (finding,) = of(report, "run-token")
-    assert "refused ours" in finding["message"]
+    assert "rejected the one that was sent" in finding["message"]
     assert token.read_text() not in err + json.dumps(report)
     token.write_text("")
     code, report, _ = Command(runs, words, attached(cluster, str(token))).run()
-    assert code == 1 and "got none" in of(report, "run-token")[0]["message"]
+    assert code == 1 and "no token was sent" in of(report, "run-token")[0]["message"]
 
 
 @pytest.mark.full

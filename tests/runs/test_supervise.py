@@ -159,9 +159,9 @@ def test_a_job_that_cannot_be_ended_gets_no_second_one_beside_it(
 @pytest.mark.parametrize(
     ("variables", "attempts", "why"),
     [
-        ({"FAULT": "error:1", "ALWAYS": "1"}, 1, "refused alike"),
+        ({"FAULT": "error:1", "ALWAYS": "1"}, 1, "is invalid"),
         ({"FAULT": "full:4", "ALWAYS": "1"}, 1, "storage is full"),
-        ({"FAULT": "error:3", "ALWAYS": "1"}, 2, "failed alike at the same step"),
+        ({"FAULT": "error:3", "ALWAYS": "1"}, 2, "failed the same way at the same step"),
         ({"FAULT": "die:3", "ALWAYS": "1"}, 3, "--attempts allows no more"),
     ],
 )
