@@ -1,4 +1,4 @@
-"""The interface of a vendor's accelerator, which nvidia.py, amd.py, mthreads.py and none.py implement."""
+"""The interface of a vendor's accelerator; nvidia.py, amd.py, mthreads.py, none.py implement it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Machine:
     """A kind of machine; `name` is the stem of its file, which holds the other values.
 
     `lock` is the name in `machines = [...]` of versions.lock; `image` the folder of docker/ (empty:
-    the machine has none), `image_trees` the checkouts of the lock that its build takes. `rank` orders
+    without an image), `image_trees` the checkouts of the lock that its build takes. `rank` orders
     lists. `guessed`: a host with this vendor's device files counts as this machine. `packed`:
     its jobs are packed from the project's folder, with the checkouts on PYTHONPATH. `settings` is
     the table [profile] as it is written.
