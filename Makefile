@@ -118,7 +118,7 @@ hosts: ## Read a hostfile and print its hosts: HOSTFILE=file
 	@$(OPERATOR)
 	@$(REPRISE) hosts -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
 
-doctor: ## Are the machines what training needs [HOSTFILE=file; else this machine] [MACHINE=...]
+doctor: ## Check that hosts are ready for training [HOSTFILE=file; else this machine] [MACHINE=...]
 	@$(OPERATOR)
 	@$(REPRISE) doctor $${MACHINE:+--machine "$$MACHINE"} $${HOSTFILE:+-- "$$HOSTFILE"}
 

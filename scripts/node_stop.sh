@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stop what carries one cluster's id on this node, and nothing else; print what would not go.
+# Stop the processes of one cluster id on this node, and no others; print those that remain.
 #   N_ID the cluster's id   N_ROOT its folder   N_ENGINE, N_NAME of its container, if it has one
 set -u
 : "${N_ID:?}" "${N_ROOT:?}" "${N_ENGINE=}" "${N_NAME=}"
