@@ -33,7 +33,7 @@ if [ "$code" != 0 ]; then
     exit "$code"
 fi
 grep -lF "REPRISE_CLUSTER=$N_ID" /proc/[0-9]*/environ 2>/dev/null | while IFS=/ read -r _ _ pid _; do
-    # Field 22 of stat, the start time, tells a pid that is used again from the recorded one.
+    # Field 22 of stat, the start time, distinguishes a reused pid from the recorded process.
     start=$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f20)
     [ -z "$start" ] || printf '%s %s %s\n' "$pid" "$start" "$(cat "/proc/$pid/comm")"
 done | tee "$N_ROOT/pids" | sed 's/^/= pid /'

@@ -40,7 +40,7 @@ list=$(mktemp) || exit 1
 trap 'rm -f "$list"' EXIT
 if [ -n "$N_NAME" ] && command -v "$N_ENGINE" >/dev/null 2>&1; then
     if [ "$("$N_ENGINE" inspect -f '{{index .Config.Labels "reprise.cluster"}}' "$N_NAME" 2>/dev/null)" = "$N_ID" ]; then
-        # What root wrote inside can be removed from inside only.
+        # Files of root in the container can only be removed inside it.
         "$N_ENGINE" exec "$N_NAME" rm -rf "$N_ROOT/r" >/dev/null 2>&1
         "$N_ENGINE" rm -f "$N_NAME" >/dev/null || printf '= left container %s\n' "$N_NAME"
     fi

@@ -137,7 +137,7 @@ listening() {
 }
 
 space() {
-    # The nearest folder that exists stands for one that is still to be made.
+    # For a folder that does not exist yet, its nearest existing parent.
     printf '%s\n' "$P_PATHS" | while read -r path; do
         [ -n "$path" ] || continue
         place=$path
@@ -198,7 +198,7 @@ kernel_log() {
     fi
 }
 
-# The question of the machine's accelerator (reprise/machines) comes in front of this script.
+# The commands of the accelerator (reprise/machines) are defined before this script.
 has_question() { [ "$(command -v accelerator_facts)" = accelerator_facts ]; }
 
 owners() {

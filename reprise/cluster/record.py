@@ -93,7 +93,7 @@ class Record(Document):
         write_document(self.folder / "cluster.json", self)
 
     def remove(self) -> None:
-        """Remove the record and the token, once the cluster is gone from all hosts."""
+        """Remove the record and the token, once the cluster is stopped on all hosts."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def shown(self) -> dict[str, Any]:

@@ -55,9 +55,9 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a vendor's tool reported of one host.
+    """The report of a vendor's tool on one host.
 
-    `lost` names GPUs that the driver lists and cannot read, in the tool's own words; `said` holds
+    `lost` names GPUs that the driver lists and cannot read, with the message of the tool; `said` holds
     lines of the tool that describe no GPU (its warnings).
     """
 
@@ -137,7 +137,7 @@ class Accelerator(Protocol):
     rdma_variables: Sequence[str]
     """Further variables on RDMA that the probe reports."""
     job_variables: Mapping[str, str]
-    """What the environment of a job on these GPUs must hold."""
+    """Variables that the environment of a job on these GPUs needs."""
     packages: Sequence[str]
     """Distributions that only this vendor needs, compared with the lock."""
     install_runtime: str

@@ -69,7 +69,7 @@ class Machine:
 
     @property
     def profile(self) -> Profile:
-        """What such a host must have. Raises OperatorError for a machine without one."""
+        """The requirements on such a host. Raises OperatorError for a machine without one."""
         if self.settings is None:
             raise OperatorError(
                 "machine.runs-no-jobs",

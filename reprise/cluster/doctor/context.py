@@ -46,7 +46,7 @@ class Context:
 
     @property
     def profile(self) -> Profile:
-        """What such a host must have."""
+        """The requirements on such a host."""
         return self.machine.profile
 
     def answered(self) -> Iterator[tuple[Host, Facts]]:

@@ -57,16 +57,16 @@ def sessions(context: Context, marks: Marks) -> None:
             marks.blank("sessions.unread", host.name, why=why)
             continue
         own = set(facts.pairs("own"))
-        strangers = [words for v in facts.all("ray") if (words := v.split(" "))[0] not in own]
-        if not strangers:
+        foreign = [words for v in facts.all("ray") if (words := v.split(" "))[0] not in own]
+        if not foreign:
             marks.good("sessions", host.name)
             continue
         processes = "; ".join(
             f"{name}, pid {pid} of {user}, since {started.replace('_', ' ')}"
-            for pid, user, started, name, *_ in strangers
+            for pid, user, started, name, *_ in foreign
         )
-        others = sorted({words[1] for words in strangers} - {facts.one("user") or ""})
-        mine = " ".join(words[0] for words in strangers if words[1] not in others)
+        others = sorted({words[1] for words in foreign} - {facts.one("user") or ""})
+        mine = " ".join(words[0] for words in foreign if words[1] not in others)
         if others:
             owners = ", ".join(others)
             marks.warn("sessions.other-user", host.name, processes=processes, owners=owners)
