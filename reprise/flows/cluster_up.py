@@ -198,13 +198,13 @@ def _nodes(context: Context, dry_run: bool) -> list[Node]:
         address = context.address(host)
         if address is None and not dry_run:
             raise OperatorError("address.missing", host.name)
-        ip, card = (address.ip, address.card) if address else ("ADDRESS?", "INTERFACE?")
+        ip, interface = (address.ip, address.interface) if address else ("ADDRESS?", "INTERFACE?")
         nodes.append(
             Node(
                 name=host.name,
                 slots=host.slots,
                 ip=ip,
-                interface=card,
+                interface=interface,
                 user=host.user,
                 port=host.port,
             )
