@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from platformdirs import user_state_path
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from reprise.cluster.hosts.hostfile import Host
 from reprise.core.documents import Document, Kind, Part, read_document, write_document
@@ -38,7 +38,7 @@ class Node(Part):
     name: str
     slots: int
     ip: str
-    interface: str
+    interface: str = Field(validation_alias=AliasChoices("interface", "card"))
     user: str | None = None
     port: int | None = None
 

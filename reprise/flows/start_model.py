@@ -82,5 +82,7 @@ def build_start_model(project: Project, python: Path, say: Callable[[str], None]
 
 
 def _provenance(model: TinyModel) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((model.path / "provenance.json").read_text())
+    record: dict[str, Any] = json.loads(
+        (model.path / "provenance.json").read_text(encoding="utf-8")
+    )
     return record
