@@ -24,7 +24,9 @@ from reprise.flows.cluster_up import (
 
 __all__ = ["register"]
 
-HostfileArgument = Annotated[Path, typer.Argument(help="Hostfile: one host per line, the first is the head.")]
+HostfileArgument = Annotated[
+    Path, typer.Argument(help="Hostfile: one host per line, the first is the head.")
+]
 IncludeOption = Annotated[
     list[str] | None, typer.Option(help="Only these hosts: node01,node[03-07].")
 ]
@@ -88,7 +90,7 @@ def hosts(
 @guard("doctor")
 def doctor(
     hostfile: Annotated[
-        Path | None, typer.Argument(help="Hostfile of the hosts to check; default: this machine alone.")
+        Path | None, typer.Argument(help="Hostfile to check; default: this machine alone.")
     ] = None,
     machine: MachineOption = None,
     profile: OldName = None,
