@@ -1,7 +1,7 @@
 """Poll the dashboard's node list until all expected nodes are alive.
 
-Runs on the head, without other files. N_URL, N_TOKEN_FILE, N_SECONDS, N_EXPECT ("ADDRESS GPUS" a
-line).
+Runs on the head, without other files.
+N_URL, N_TOKEN_FILE, N_SECONDS, N_EXPECT ("ADDRESS GPUS" per line).
 `ray status` counts dead nodes as active for a while; this list does not.
 """
 

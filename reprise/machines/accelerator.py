@@ -57,8 +57,8 @@ class Gpu:
 class Reading:
     """The report of a vendor's tool on one host.
 
-    `lost` names GPUs that the driver lists and cannot read, with the message of the tool; `said`
-    holds lines of the tool that describe no GPU (its warnings).
+    `lost` names GPUs that the driver lists and cannot read, with the tool's message; `said` has
+    lines of the tool that describe no GPU (its warnings).
     """
 
     gpus: Sequence[Gpu] = ()

@@ -26,7 +26,7 @@ def test_all_reduce_and_its_baseline(bed: Bed, operator: Operator) -> None:
     slow = operator.run("doctor", hostfile, "--active")
     assert slow.code == 1 and "of the baseline" in slow.of("bandwidth")[0][1]
 
-    # An interface that other hosts cannot reach: every rank says why, nothing counts as fine.
+    # A network interface that other hosts cannot reach: every rank reports an error.
     operator.extra = '[variables]\nGLOO_SOCKET_IFNAME = "eth7"\n'
     broken = operator.run("doctor", hostfile, "--active")
     assert broken.code == 1 and "failed" in broken.of("all-reduce")[0][1]

@@ -43,9 +43,7 @@ def test_what_it_writes_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_every_line_has_its_reason(tmp_path: Path) -> None:
     text = base("n2") + "= mount /mnt/$(id) nfs4\n= interface eth0 up 200000\n"
-    written = site_text(
-        parse_facts("n2", text), "h20", "its GPUs were found", "/opt/it's here/python"
-    )
+    written = site_text(parse_facts("n2", text), "h20", "GPUs found", "/opt/it's here/python")
     path = tmp_path / "site.toml"
     path.write_text(written)
     assert load_site(path).paths.python == "/opt/it's here/python"

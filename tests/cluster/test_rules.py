@@ -101,10 +101,7 @@ def test_the_address_is_the_one_that_routes_to_the_head() -> None:
     [
         ("= route 10.8.0.11 dev docker0 src 172.17.0.1 uid 0", "docker0 cannot be reached"),
         ("= route local 10.8.0.11 dev lo src 127.0.0.1 uid 0", "lo cannot be reached"),
-        (
-            "? route ip failed (2): RTNETLINK answers: Network is unreachable",
-            "no route to the head",
-        ),
+        ("? route ip failed (2): RTNETLINK answers: Network is unreachable", "no route to"),
         ("= route 10.8.0.11 dev eth0", "no route to the head"),
     ],
 )

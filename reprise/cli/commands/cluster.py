@@ -90,8 +90,7 @@ def hosts(
 @guard("doctor")
 def doctor(
     hostfile: Annotated[
-        Path | None,
-        typer.Argument(help="Hostfile of the hosts to check; default: this machine alone."),
+        Path | None, typer.Argument(help="Hostfile to check; default: this machine alone.")
     ] = None,
     machine: MachineOption = None,
     profile: OldName = None,

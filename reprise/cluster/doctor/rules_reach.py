@@ -56,7 +56,7 @@ def clock(context: Context, marks: Marks) -> None:
             marks.good("clock", name)
             continue
         off = (low + high) / 2 - reference
-        direction = "ahead" if off > 0 else "behind"
+        direction = "ahead of" if off > 0 else "behind"
         marks.bad("clock.off", name, off=abs(off), direction=direction, allowed=allowed)
 
 

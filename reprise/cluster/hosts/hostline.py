@@ -107,7 +107,8 @@ def _address(word: str, line: _Line) -> tuple[str | None, str | None, str | None
             return None, None, None
         return inner.lower(), slots, user if at else None
     if rest.count(":") > 1:
-        line.refuse("hostfile.ipv6-brackets", address=rest)
+        shown = rest if rest.isprintable() else ascii(rest)
+        line.refuse("hostfile.ipv6-brackets", address=shown)
         return None, None, None
     name, colon, slots_text = rest.partition(":")
     if not _NAME.fullmatch(name):
