@@ -178,5 +178,5 @@ def test_another_data_set_is_not_gone_on_with(tmp_path: Path) -> None:
     assert code == 1
     (finding,) = of(report, "train-changed")
     assert finding["where"] == str(data)
-    assert f"has {table.num_rows - 8} rows, and had {table.num_rows}" in finding["message"]
+    assert f"has {table.num_rows - 8} rows now, {table.num_rows} rows" in finding["message"]
     assert run.read().attempts == []

@@ -120,7 +120,7 @@ def test_storage_that_the_nodes_do_not_share_is_told(
     assert code == 1
     (finding,) = of(report, "train-storage")
     assert finding["where"] in {host.name for host in bed.hosts}
-    assert "would lie apart" in finding["message"]
+    assert "would be missing there" in finding["message"]
     assert list(runs.iterdir()) == []
 
 
