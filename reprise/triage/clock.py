@@ -22,6 +22,7 @@ STAMP = re.compile(
     rb"|\b(?P<mo4>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<d4>\d{1,2}) "
     rb"(?P<h4>\d\d):(?P<mi4>\d\d):(?P<s4>\d\d)(?: (?P<y4>\d{4})\b)?"
 )
+_CLOCK = re.compile(rb"\d\d:\d\d:\d\d")
 _MONTHS = {name.encode(): number for number, name in enumerate(calendar.month_abbr) if name}
 _NO_YEAR = 2000
 
@@ -61,10 +62,12 @@ def _zone(text: bytes | None) -> float:
 
 def last_moment(data: bytes) -> Moment | None:
     """The last time stamp in `data`, or None."""
-    found = None
-    for match in STAMP.finditer(data):
-        found = read_moment(match) or found
-    return found
+    places = [match.start() for match in _CLOCK.finditer(data)]
+    for place in reversed(places[-8:]):
+        for match in STAMP.finditer(data, max(0, place - 16), place + 40):
+            if match.start() <= place < match.end() and (moment := read_moment(match)):
+                return moment
+    return None
 
 
 def with_year(seconds: float, year: int) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import hyperscan
 
+from reprise.triage.model import Role
 from reprise.triage.patterns import Pattern
 
 __all__ = ["ABOVE", "BARE", "FRAME", "HEADER", "STEP", "Matcher"]
@@ -28,6 +29,9 @@ class Matcher:
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         literals: dict[str, list[int]] = {}
         for index, pattern in enumerate(patterns):
+            if pattern.role is Role.NOISE and not pattern.suppresses:
+                # Noise alone is nothing; it is asked for where another pattern matched.
+                continue
             for text in pattern.literals:
                 literals.setdefault(text, []).append(index)
         self._patterns: list[list[int]] = [[] for _ in _STRUCTURE] + list(literals.values())
@@ -40,7 +44,7 @@ class Matcher:
             flags=[0] * len(expressions),
         )
 
-    def patterns_of(self, numbers: Sequence[int]) -> list[int]:
+    def patterns_of(self, numbers: Iterable[int]) -> list[int]:
         """The indexes of the patterns that own one of the literals, in their order."""
         return sorted({index for number in numbers for index in self._patterns[number]})
 

@@ -22,9 +22,9 @@ _VOLATILE = (
 
 def clean(text: str) -> str:
     """`text` without colours and control characters (tabs stay)."""
-    if "\x1b" in text or "[" in text:
+    if "\x1b" in text or "[3" in text or "[0m" in text:
         text = _ANSI.sub("", text)
-    return _CONTROL.sub("", text)
+    return text if text.isprintable() else _CONTROL.sub("", text)
 
 
 def normalise(text: str) -> tuple[str, int]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reprise.triage.clock import STAMP, Moment, read_moment
 
-__all__ = ["Line", "parse_line"]
+__all__ = ["Line", "PrefixMemory", "parse_line"]
 
 # "(WorkerDict pid=4102, ip=10.8.0.13) ", "(pid=31) ", "(EngineCore_DP0 pid=7120) "
 _RAY = re.compile(
@@ -48,6 +48,7 @@ _PID_IP = re.compile(r"\(pid=(\d+), ip=([\w.:\-]+)")
 _LEVELS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL", "C": "CRITICAL"}
 _ADDRESS = re.compile(r"[\[\]]")
 _MOST_TOKENS = 10
+_MEMORY = 6
 
 
 @dataclass(slots=True)
@@ -68,22 +69,52 @@ class Line:
     stamped: bool = False
 
 
+class PrefixMemory:
+    """Parses lines; the prefixes of the last ones are not read again letter by letter."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[str, Line, list[str]]] = []
+
+    def parse(self, text: str) -> Line:
+        """Split a line, without its end and colours, into its prefixes and its body."""
+        for index, (prefix, known, names) in enumerate(self._known):
+            if text.startswith(prefix):
+                if index:
+                    self._known.insert(0, self._known.pop(index))
+                line = replace(known)
+                return _finish(text, len(prefix), line, list(names))
+        line = Line("")
+        names = []
+        at = _prefixes(text, 0, line, names)
+        if at:
+            self._known.insert(0, (text[:at], replace(line), list(names)))
+            del self._known[_MEMORY:]
+        return _finish(text, at, line, names)
+
+
 def parse_line(text: str) -> Line:
     """Split a line, without its end and colours, into its prefixes and its body."""
     line = Line("")
-    at = 0
-    names: list[str] = []
+    return _finish(text, 0, line, [])
+
+
+def _prefixes(text: str, at: int, line: Line, names: list[str]) -> int:
+    """Read prefixes from `at` on; where the body begins."""
     for _ in range(_MOST_TOKENS):
         step = _token(text, at, line, names)
         if step <= at:
             break
         at = step
+    return at
+
+
+def _finish(text: str, at: int, line: Line, names: list[str]) -> Line:
+    at = _prefixes(text, at, line, names)
     line.body = text[at:]
     line.process = " ".join(names)
-    if line.rank is None and "ank" in line.body[:400]:
-        found = _BODY_RANK.search(line.body, 0, 400)
-        if found and line.body.startswith(("[Rank", "[rank", "Rank", "rank")):
-            line.rank = int(found.group(1) or found.group(2))
+    if line.rank is None and line.body.startswith(("[Rank", "[rank", "Rank", "rank")):
+        found = _BODY_RANK.match(line.body)
+        line.rank = int(found.group(1) or found.group(2)) if found else None
     return line
 
 

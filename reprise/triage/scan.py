@@ -12,9 +12,9 @@ from reprise.triage.model import Event, Group, Mark, Role, Step
 from reprise.triage.normal import clean, normalise
 from reprise.triage.patterns import Library, Pattern
 from reprise.triage.phases import phase_in
-from reprise.triage.prefix import Line, parse_line
+from reprise.triage.prefix import Line, PrefixMemory, parse_line
 from reprise.triage.source import LogFile, read_blocks
-from reprise.triage.tracebacks import Echo, Ended, Trace, exception_of, is_header
+from reprise.triage.tracebacks import HEADER_BYTES, Echo, Ended, Trace, exception_of, is_header
 
 __all__ = ["FileScan", "Scanner"]
 
@@ -25,8 +25,10 @@ _MOST_RANKS = 4096
 _MOST_BACK = 500
 _BACK = 4096
 _LOUD = 2000
+_LONG_TRACE = 600
 _SAMPLE = 64
 _HANDLED = {"DEBUG", "INFO", "NOTICE", "WARNING", "WARN"}
+_STEP_BYTES = re.compile(rb"\bstep:(\d+) - ")
 _STEP_NUMBER = re.compile(r"\bstep:(\d+) - ")
 _FILE_RANK = re.compile(r"rank[_-]?(\d+)")
 
@@ -70,6 +72,7 @@ class _Reader:
         self.found = found
         self.patterns = patterns
         self.matcher = matcher
+        self.quiet = [p for p in patterns if p.role is Role.NOISE and not p.suppresses]
         self.number = 0
         self.open: dict[str, Trace] = {}
         self.noise: dict[str, int] = {}
@@ -82,6 +85,8 @@ class _Reader:
         self.top = -1
         self.moment: tuple[float, bool] | None = None
         self.before = b""
+        self.here: tuple[bytes, int] = (b"", 0)
+        self.prefixes = PrefixMemory()
         self.looked_back = 0
         self.loud: dict[int, int] = {}
         rank = _FILE_RANK.search(found.log.name)
@@ -110,13 +115,42 @@ class _Reader:
             here = hits[first:at]
             number += block.count(b"\n", counted, cursor)
             counted = cursor
-            if self._worth(here):
+            if self.open and self._quotation(block, cursor, end, number + 1):
+                pass
+            elif len(here) == 1 and here[0][1] == STEP and not self.open and not self.pending:
+                self._step_line(number + 1, block, cursor, end)
+            elif self._worth(here):
                 self._line(number + 1, block, cursor, end, here)
             cursor = end + 1
         self.number = number + block.count(b"\n", counted)
         if not goes_on and size and block[-1] != 10:
             self.number += 1
         self.before = block[-_BACK:]
+
+    def _quotation(self, block: bytes, cursor: int, end: int, number: int) -> bool:
+        """Take a traceback's frame or its quotation of code without reading its prefixes."""
+        for trace in self.open.values():
+            if trace.prefix is None or not block.startswith(trace.prefix, cursor):
+                continue
+            at = cursor + len(trace.prefix)
+            if trace.own < _LONG_TRACE:
+                if block.startswith(b"    ", at):
+                    trace.own += 1
+                    return True
+                if block.startswith(b'  File "', at):
+                    return trace.frame(number, block[at:end].decode(errors="replace"))
+        return False
+
+    def _step_line(self, number: int, block: bytes, start: int, end: int) -> None:
+        """A line of metrics, which is long, and of which only the step counts."""
+        match = _STEP_BYTES.search(block, start, end)
+        if match is None or int(match.group(1)) <= self.top:
+            return
+        self.here = (block, start)
+        head = clean(block[start : min(start + 200, match.start())].decode(errors="replace"))
+        line = parse_line(head)
+        self.moment = line.moment or self.moment
+        self._step(number, int(match.group(1)), line)
 
     def _worth(self, here: list[tuple[int, int]]) -> bool:
         """Whether to read a line: of what comes thousands of times, only some are."""
@@ -135,10 +169,9 @@ class _Reader:
     ) -> None:
         text, line = self._parse(block, start, end, here)
         kinds = {kind for _, kind in here}
+        self.here = (block, start)
         if line.moment is not None:
             self.moment = line.moment
-        elif kinds - {FRAME}:
-            self._look_back(block, start)
         if line.pid and line.ip and len(self.found.addresses) < _MOST_GROUPS:
             self.found.addresses[line.pid] = line.ip
         if self.open or self.pending:
@@ -179,7 +212,7 @@ class _Reader:
             head = head or raw[:200]
             raw = max(raw.split(b"\r"), key=lambda part: _weight(part, raw))
         text = clean(raw.decode(errors="replace"))
-        line = parse_line(text)
+        line = self.prefixes.parse(text)
         if head and not line.process:
             first = parse_line(clean(head.decode(errors="replace")))
             line.process, line.pid, line.ip = first.process, first.pid, first.ip
@@ -189,14 +222,16 @@ class _Reader:
             line.rank = self.file_rank
         return text, line
 
-    def _look_back(self, block: bytes, start: int) -> None:
-        """The last time stamp before a line that has none."""
-        if self.looked_back < _MOST_BACK:
+    def _look_back(self, line: Line) -> tuple[float | None, bool]:
+        """The time stamp of a line, or the last one before it."""
+        if line.moment is None and self.looked_back < _MOST_BACK:
             self.looked_back += 1
+            block, start = self.here
             before = block[max(0, start - _BACK) : start]
             if start < _BACK:
                 before = self.before[-(_BACK - start) :] + before
             self.moment = last_moment(before) or self.moment
+        return line.moment or self.moment or (None, False)
 
     def _others(self, line: Line) -> None:
         """Tracebacks of other processes wait; those that wait too long are given up."""
@@ -233,6 +268,10 @@ class _Reader:
         else:
             trace.feed(number, line)
             self.open[key] = trace
+        raw = self.here[0]
+        start = self.here[1]
+        prefix, found, _ = raw[start : start + 300].partition(HEADER_BYTES)
+        trace.prefix = prefix if found and line.body.startswith("Traceback") else None
 
     def _feed(self, trace: Trace, key: str, number: int, line: Line, kinds: set[int]) -> bool:
         """Give a line to its traceback; whether it belongs to it."""
@@ -340,12 +379,15 @@ class _Reader:
     ) -> list[Pattern]:
         """The patterns that a line is an example of, in their order."""
         found = []
-        for index in self.matcher.patterns_of(list(kinds)):
+        for index in self.matcher.patterns_of(kinds):
             pattern = self.patterns[index]
             if pattern.frame is not None and not (frames and pattern.frame.search(frames)):
                 continue
             if pattern.match.search(line.body):
                 found.append(pattern)
+        if found:
+            noise = next((p for p in self.quiet if p.match.search(line.body)), None)
+            return [noise] if noise is not None else found
         return found
 
     def _plain(self, number: int, line: Line, kinds: set[int]) -> None:
@@ -361,7 +403,7 @@ class _Reader:
                 self.noise[line.process] = number
             return
         if pattern.role in {Role.SUCCESS, Role.TEARDOWN}:
-            stamp, yearless = self.moment or (None, False)
+            stamp, yearless = self._look_back(line)
             mark = Mark(
                 self.found.log.name, number, line.process, self.epoch, stamp,
                 line.body[:_SHOWN], pattern.id, yearless,
@@ -390,7 +432,7 @@ class _Reader:
     def _event(self, number: int, line: Line, pattern: Pattern | None, body: str) -> Event:
         text = body.strip()[:_SHOWN]
         key, repeats = normalise(text)
-        stamp, yearless = line.moment or self.moment or (None, False)
+        stamp, yearless = self._look_back(line)
         return Event(
             file=self.found.log.name,
             line=number,
@@ -442,7 +484,7 @@ class _Reader:
         if self.top >= 0 or step > 0:
             self.epoch += 1
         self.top = step
-        stamp, yearless = line.moment or self.moment or (None, False)
+        stamp, yearless = self._look_back(line)
         self.found.steps.append(Step(self.found.log.name, number, step, stamp, yearless))
         del self.found.steps[:-4]
 

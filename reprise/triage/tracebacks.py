@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from reprise.triage.prefix import Line
 
-__all__ = ["Ended", "Echo", "Trace", "exception_of", "is_header"]
+__all__ = ["HEADER_BYTES", "Echo", "Ended", "Trace", "exception_of", "is_header"]
 
 HEADER = "Traceback (most recent call last)"
+HEADER_BYTES = HEADER.encode()
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.+)$')
 # ExceptionGroup draws "  | " and "  + ", Rich draws boxes.
 _DRAWN = re.compile(r"^\s*[|+│╭╰❱]")
@@ -29,7 +30,6 @@ _CHAIN = re.compile(r"above exception")
 _MOST_OWN = 600
 _MOST_OTHER = 3000
 _JUNK = 6
-_TAIL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Trace:
     remote: Echo | None = None
     suppressed: bool = False
     announced: bool = False
-    tail: int = 0
+    prefix: bytes | None = None
 
     def feed(self, number: int, line: Line) -> Ended | Echo | bool:
         """Take the next line of the same process.
@@ -88,9 +88,7 @@ class Trace:
             self.lines.clear()
             self.stamped, self.headed = None, True
             return self.own < _MOST_OWN
-        if match := _FRAME.match(_GROUP.sub("", body) if _DRAWN.match(body) else body):
-            self.frames.append(f"{match['file']}:{match['line']} in {match['function'].strip()}")
-            self.lines.append(number)
+        if self.frame(number, _GROUP.sub("", body) if _DRAWN.match(body) else body):
             if self.stamped is None:
                 self.stamped = line.stamped
             return self.own < _MOST_OWN
@@ -101,6 +99,16 @@ class Trace:
             if not body or body[0] in " \t│╭╰":
                 return self.own < _MOST_OWN
         return self._end(line, body)
+
+    def frame(self, number: int, body: str) -> bool:
+        """Take a line that may be a frame; whether it is one."""
+        match = _FRAME.match(body)
+        if match is None:
+            return False
+        self.own += 1
+        self.frames.append(f"{match['file']}:{match['line']} in {match['function'].strip()}")
+        self.lines.append(number)
+        return True
 
     def _end(self, line: Line, body: str) -> Ended | Echo | bool:
         """What a line without indentation means."""
