@@ -21,13 +21,14 @@ __all__ = ["app", "main"]
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
 _GROUPS = (
     *("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "train", "reproduce"),
-    *("runs", "checkpoint", "curves", "image"),
+    *("runs", "triage", "checkpoint", "curves", "image"),
 )
 # Commands whose module has another name.
 _MODULES = {
     **dict.fromkeys(("status", "logs", "stop"), "runs"),
     **dict.fromkeys(("init", "hosts", "doctor"), "cluster"),
     "baseline": "reproduce",
+    "support-bundle": "triage",
 }
 
 

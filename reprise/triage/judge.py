@@ -62,9 +62,7 @@ def judge(scans: Sequence[FileScan], library: Library, question: Question) -> Di
 
 
 class _Judge:
-    def __init__(
-        self, scans: Sequence[FileScan], library: Library, question: Question
-    ) -> None:
+    def __init__(self, scans: Sequence[FileScan], library: Library, question: Question) -> None:
         self.scans = scans
         self.library = library
         self.question = question
@@ -79,11 +77,16 @@ class _Judge:
 
     def _prepare(self) -> None:
         """Years, offsets and hosts, which only all files together show."""
-        events = [event for scan in self.scans for group in scan.groups.values()
-                  for event in _once(group)]
+        events = [
+            event for scan in self.scans for group in scan.groups.values() for event in _once(group)
+        ]
         years = [event.stamp for event in events if event.stamp is not None and not event.yearless]
-        years += [step.stamp for scan in self.scans for step in scan.steps
-                  if step.stamp is not None and not step.yearless]
+        years += [
+            step.stamp
+            for scan in self.scans
+            for step in scan.steps
+            if step.stamp is not None and not step.yearless
+        ]
         self.year = most_common_year(years)
         for scan in self.scans:
             for group in scan.groups.values():
@@ -97,9 +100,7 @@ class _Judge:
         event.stamp = self._moment(event.stamp, event.yearless, event.host, scan.log.host)
         event.yearless = False
 
-    def _moment(
-        self, stamp: float | None, yearless: bool, *hosts: str
-    ) -> float | None:
+    def _moment(self, stamp: float | None, yearless: bool, *hosts: str) -> float | None:
         if stamp is None:
             return None
         moment = with_year(stamp, self.year) if yearless else stamp
@@ -153,8 +154,12 @@ class _Judge:
 
     def _stops(self) -> list[Mark]:
         """Stops from outside after which no training step came."""
-        return [mark for scan in self.scans for mark in scan.teardown
-                if mark.epoch == self.final[mark.file]]
+        return [
+            mark
+            for scan in self.scans
+            for mark in scan.teardown
+            if mark.epoch == self.final[mark.file]
+        ]
 
     def _is_teardown(self, event: Event, stops: Sequence[Mark]) -> bool:
         for mark in stops:
@@ -182,8 +187,11 @@ class _Judge:
         made.success = success
         made.teardown = min(stops, key=lambda m: (self.order[m.file], m.line), default=None)
         made.recovered = [
-            w.merged() for w in self._sorted(self.wholes)
-            if w.recovered and w.chosen.role is Role.ROOT and w.chosen.tier < 3
+            w.merged()
+            for w in self._sorted(self.wholes)
+            if w.recovered
+            and w.chosen.role is Role.ROOT
+            and w.chosen.tier < 3
             and not self._unmet(w)
         ]
         made.confirmations = [
@@ -208,9 +216,13 @@ class _Judge:
                 if mark.epoch < self.final[scan.log.name]:
                     continue
                 after = [
-                    w for w in self.wholes for part in w.parts
-                    if part.last.file == mark.file and part.last.line > mark.line
-                    and w.chosen.role is Role.CASCADE and not w.torn_down
+                    w
+                    for w in self.wholes
+                    for part in w.parts
+                    if part.last.file == mark.file
+                    and part.last.line > mark.line
+                    and w.chosen.role is Role.CASCADE
+                    and not w.torn_down
                     and w.chosen.category == "job_failed"
                 ]
                 if not after:
@@ -272,7 +284,8 @@ class _Judge:
         """Leave out exceptions that a chain shows to follow another candidate."""
         heads = {
             (w.chosen.file, w.chosen.chain): w.chosen
-            for w in found if w.chosen.chain and not w.chosen.links
+            for w in found
+            if w.chosen.chain and not w.chosen.links
         }
         kept = []
         for whole in strong:
@@ -304,9 +317,7 @@ class _Judge:
         made.certain = not made.rivals
         self._gather(made, root, alive)
 
-    def _with_early_promoted(
-        self, direct: list[_Whole], promoted: list[_Whole]
-    ) -> list[_Whole]:
+    def _with_early_promoted(self, direct: list[_Whole], promoted: list[_Whole]) -> list[_Whole]:
         """A kernel's or a device's line stays evidence where the job itself names its category."""
         named = {w.chosen.category for w in direct}
         return direct + [w for w in promoted if w.chosen.category not in named]
@@ -327,7 +338,8 @@ class _Judge:
         if len(close) == 1:
             return first
         named = {
-            w.chosen.facts.get("peer") or w.chosen.facts.get("ip") or "" for w in alive
+            w.chosen.facts.get("peer") or w.chosen.facts.get("ip") or ""
+            for w in alive
             if w.chosen.role is Role.CASCADE
         } - {""}
         return next((w for w in close if w.chosen.host in named), first)
@@ -336,9 +348,12 @@ class _Judge:
         """The cascade of the root, and what other lines know about it."""
         event = root.chosen
         rest = [
-            w for w in self._sorted(alive)
-            if w is not root and w.chosen.role in {Role.CASCADE, Role.ROOT}
-            and w.chosen.tier < 3 and not self._unmet(w)
+            w
+            for w in self._sorted(alive)
+            if w is not root
+            and w.chosen.role in {Role.CASCADE, Role.ROOT}
+            and w.chosen.tier < 3
+            and not self._unmet(w)
         ]
         made.cascade = [w.merged() for w in rest]
         for other in self._sorted(alive):
@@ -350,11 +365,21 @@ class _Judge:
             if not event.host and theirs.host and theirs.role is not Role.ROOT:
                 event.host = theirs.host
         if not event.host:
-            event.host = next((w.chosen.facts["ip"] for w in rest if w.chosen.facts.get("ip")
-                               and w.chosen.facts.get("pid") == event.pid), "")
+            event.host = next(
+                (
+                    w.chosen.facts["ip"]
+                    for w in rest
+                    if w.chosen.facts.get("ip") and w.chosen.facts.get("pid") == event.pid
+                ),
+                "",
+            )
         event.phase = event.phase or next(
-            (w.chosen.phase for w in rest if w.chosen.phase and w.chosen.pattern in
-             {"ray-task-error"}), "",
+            (
+                w.chosen.phase
+                for w in rest
+                if w.chosen.phase and w.chosen.pattern in {"ray-task-error"}
+            ),
+            "",
         )
         made.missing_ranks = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["Diagnosis", "Event", "Group", "Mark", "Role", "State", "Step", "TIERS"]
+__all__ = ["TIERS", "Diagnosis", "Event", "Group", "Mark", "Role", "State", "Step"]
 
 
 class Role(StrEnum):

@@ -224,8 +224,9 @@ def _pattern(item: Mapping[str, Any], path: Path) -> Pattern:
 def _check_needs(patterns: Sequence[Pattern], extra: Sequence[Path]) -> None:
     """Every name in `needs` must be a pattern's id."""
     names = {pattern.id for pattern in patterns}
-    wrong = [f"{item.id} needs {name}" for item in patterns for name in item.needs
-             if name not in names]
+    wrong = [
+        f"{item.id} needs {name}" for item in patterns for name in item.needs if name not in names
+    ]
     if wrong:
         raise OperatorError(
             "triage-patterns",

@@ -11,7 +11,7 @@ from reprise.triage.matcher import ABOVE, BARE, FRAME, HEADER, STEP, Matcher
 from reprise.triage.model import Event, Group, Mark, Role, Step
 from reprise.triage.normal import clean, normalise
 from reprise.triage.patterns import Library, Pattern
-from reprise.triage.phases import phase_in
+from reprise.triage.phases import last_phase, phase_in
 from reprise.triage.prefix import Line, PrefixMemory, parse_line
 from reprise.triage.source import LogFile, read_blocks
 from reprise.triage.tracebacks import HEADER_BYTES, Echo, Ended, Trace, exception_of, is_header
@@ -364,8 +364,12 @@ class _Reader:
             return
         joined = Line(event.text, line.process, level=line.level)
         named = next(
-            (p for p in self._matching(kinds, joined, " ".join(event.frames))
-             if p.role in {Role.ROOT, Role.CASCADE}), None,
+            (
+                p
+                for p in self._matching(kinds, joined, " ".join(event.frames))
+                if p.role in {Role.ROOT, Role.CASCADE}
+            ),
+            None,
         )
         if named is not None and not event.category:
             event.pattern, event.category, event.role = named.id, named.category, named.role
@@ -405,8 +409,14 @@ class _Reader:
         if pattern.role in {Role.SUCCESS, Role.TEARDOWN}:
             stamp, yearless = self._look_back(line)
             mark = Mark(
-                self.found.log.name, number, line.process, self.epoch, stamp,
-                line.body[:_SHOWN], pattern.id, yearless,
+                self.found.log.name,
+                number,
+                line.process,
+                self.epoch,
+                stamp,
+                line.body[:_SHOWN],
+                pattern.id,
+                yearless,
             )
             marks = self.found.success if pattern.role is Role.SUCCESS else self.found.teardown
             marks.append(mark)
@@ -427,7 +437,12 @@ class _Reader:
             self._keep(event)
 
     def _record(self, number: int, line: Line, pattern: Pattern, body: str) -> None:
-        self._keep(self._event(number, line, pattern, body))
+        event = self._event(number, line, pattern, body)
+        if event.role is Role.ROOT and not event.phase and not line.process.startswith("("):
+            # A worker's own file: its last words before are of the same process.
+            block, start = self.here
+            event.phase = last_phase(block[max(0, start - 1500) : start].decode(errors="replace"))
+        self._keep(event)
 
     def _event(self, number: int, line: Line, pattern: Pattern | None, body: str) -> Event:
         text = body.strip()[:_SHOWN]

@@ -14,7 +14,9 @@ HEADER_BYTES = HEADER.encode()
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.+)$')
 # ExceptionGroup draws "  | " and "  + ", Rich draws boxes.
 _DRAWN = re.compile(r"^\s*[|+│╭╰❱]")
-_GROUP = re.compile(r"^ *[|+][-+ ]*(?:\d+ -+ *)?")
+_GROUP = re.compile(r"^ *(?:[|+]-?)+ ?")
+_RULER = re.compile(r"^-*(?: \d+ |\.\.\.)?-*$")
+_WITH_PARTS = re.compile(r"^(?:Base)?ExceptionGroup: .*\(\d+ sub-exceptions?\)")
 _EXCEPTION = re.compile(
     r"^(?P<name>[A-Za-z_]\w*(?:\.(?:[A-Za-z_]\w*|<locals>))*)"
     r"(?P<cause>\([\w.]+\))?(?P<colon>:(?: (?P<message>.*))?)?$"
@@ -75,6 +77,7 @@ class Trace:
     suppressed: bool = False
     announced: bool = False
     prefix: bytes | None = None
+    parts: bool = False
 
     def feed(self, number: int, line: Line) -> Ended | Echo | bool:
         """Take the next line of the same process.
@@ -83,21 +86,23 @@ class Trace:
         """
         self.own += 1
         body = line.body
+        if _DRAWN.match(body) and "│" not in body[:8]:
+            body = _GROUP.sub("", body)
+            if _RULER.match(body):
+                return self.own < _MOST_OWN
         if is_header(body):
             self.frames.clear()
             self.lines.clear()
             self.stamped, self.headed = None, True
             return self.own < _MOST_OWN
-        if self.frame(number, _GROUP.sub("", body) if _DRAWN.match(body) else body):
+        if self.frame(number, body):
             if self.stamped is None:
                 self.stamped = line.stamped
             return self.own < _MOST_OWN
         if not body.strip() or body[0] in " \t":
             return self.own < _MOST_OWN
         if _DRAWN.match(body):
-            body = _GROUP.sub("", body)
-            if not body or body[0] in " \t│╭╰":
-                return self.own < _MOST_OWN
+            return self.own < _MOST_OWN
         return self._end(line, body)
 
     def frame(self, number: int, body: str) -> bool:
@@ -114,14 +119,20 @@ class Trace:
         """What a line without indentation means."""
         if echo := ECHO.match(body):
             self.remote = Echo(
-                echo["cause"] or "", echo["call"] or "", echo["pid"] or "",
+                echo["cause"] or "",
+                echo["call"] or "",
+                echo["pid"] or "",
                 (echo["ip"] or "").strip("[]"),
             )
             self.frames.clear()
             self.lines.clear()
             self.stamped = None
             return self.remote
-        named = exception_of(body, strict=not self.frames or not self.headed)
+        if _WITH_PARTS.match(body):
+            # The parts follow, the first of them the first cause.
+            self.parts = True
+            return self.own < _MOST_OWN
+        named = exception_of(body, strict=(not self.frames or not self.headed) and not self.parts)
         same_style = self.stamped is None or line.stamped == self.stamped
         if named is None or not same_style:
             self.junk += 1
