@@ -16,7 +16,7 @@ _NAMED = re.compile(
     r"(?P<name>(?:[\w.-]*[_.-])?(?:api[_-]?key|access[_-]?key|secret(?:[_-]?key)?|auth[_-]?token|"
     r"access[_-]?token|token|passwd|password|passphrase|credential|private[_-]?key))"
     r"(?P<between>[\"']?\s*(?:=|:|\s)\s*[\"']?)"
-    r"(?P<value>[^\s\"',;{}\[\]()]{6,})",
+    r"(?P<value>[^\s\"',;{}\[\]()\\]{6,})",
     re.IGNORECASE,
 )
 _NOT_SECRET = re.compile(
@@ -26,13 +26,14 @@ _TOKEN_WORDS = re.compile(
     # "token" is also what models count: only a value that looks like a secret is one there.
     r"^(?=.*\d)(?=.*[A-Za-z])[\w\-+/.=]{12,}$"
 )
+# Behind an escaped line end of JSON no word begins: "\\nhf_...".
 _SHAPES = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|"
+    r"(?:\b|(?<=\\n))(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|"
     r"github_pat_\w{30,}|glpat-[\w-]{15,}|AKIA[0-9A-Z]{16}|xox[abpr]-[\w-]{10,}|"
     r"wandb_v1_\w{20,}|local-[0-9a-f]{16,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,})"
 )
 _BEARER = re.compile(
-    r"(?i)\b(authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+)[^\s\"',]+"
+    r"(?i)(authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token)\s+)[^\s\"',]+"
 )
 _COOKIE = re.compile(r"(?i)\b((?:set-)?cookie:\s*)[^\r\n]+")
 _QUERY = re.compile(
