@@ -15,8 +15,10 @@ __all__ = ["CLOCK_SECONDS", "Question", "judge"]
 CLOCK_SECONDS = 2.0
 """Clocks of two hosts whose offset is unknown are trusted to this many seconds."""
 
-_DRIVERS = ("TaskRunner", "main_task", "process")
+_DRIVERS = ("TaskRunner", "main_task")
 _BACK_AFTER = 5.0
+# A process whose exception is among the last lines of its log ended by it.
+_LAST_LINES = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class _Judge:
         self.library = library
         self.question = question
         self.order = {scan.log.name: index for index, scan in enumerate(scans)}
+        self.lines = {scan.log.name: scan.lines for scan in scans}
         self.final = {scan.log.name: _epochs(scan) for scan in scans}
         self._prepare()
         self.step = self._last_step()
@@ -163,7 +166,7 @@ class _Judge:
 
     def _is_teardown(self, event: Event, stops: Sequence[Mark]) -> bool:
         for mark in stops:
-            whole_job = not mark.process or any(name in mark.process for name in _DRIVERS)
+            whole_job = _is_driver(mark.process)
             if mark.file == event.file:
                 if event.line > mark.line and (whole_job or mark.process == event.process):
                     return True
@@ -244,8 +247,7 @@ class _Judge:
             linked = self._linked(whole, cascade)
             if event.handled and not linked:
                 continue
-            if linked and event.tier in {2, 3} and event.exception:
-                event.tier = 1
+            self._settle_tier(whole, linked)
             found.append(whole)
         strong = [w for w in found if w.chosen.tier < 3]
         if strong:
@@ -258,16 +260,26 @@ class _Judge:
         pattern = self.library.pattern(whole.chosen.pattern)
         return bool(pattern and pattern.needs) and not self.seen & set(pattern.needs)
 
+    def _settle_tier(self, whole: _Whole, linked: bool) -> None:
+        """How well an exception that no pattern names is supported as the end of the job."""
+        event = whole.chosen
+        if not event.exception or event.pattern:
+            return
+        if linked:
+            event.tier = min(event.tier, 1)
+        elif whole.first.epoch < event.epoch:
+            # The same was caught before, and training went on.
+            event.tier = max(event.tier, 2)
+        elif not event.announced and self.lines[event.file] - event.line > _LAST_LINES:
+            event.tier = max(event.tier, 2)
+
     def _linked(self, whole: _Whole, cascade: Iterable[_Whole]) -> bool:
-        """Whether a caller reports this very exception, or several processes do."""
+        """Whether a caller reports this very exception, or the driver raises it, too."""
         name = whole.chosen.exception.rsplit(".", 1)[-1]
         if not name:
             return False
-        # A promoted error in the driver's own traceback is the job's end.
-        processes = {part.first.process for part in whole.parts} | {
-            part.last.process for part in whole.parts
-        }
-        if len(processes) > 1:
+        processes = {event.process for part in whole.parts for event in (part.first, part.last)}
+        if len(processes) > 1 and any(_is_driver(process) for process in processes):
             return True
         for other in cascade:
             facts = other.chosen.facts
@@ -417,6 +429,10 @@ def _same_place(other: Event, event: Event) -> bool:
     if pid is not None:
         return pid == event.pid
     return other.role is Role.CONFIRMATION and not (_is_address(other.host))
+
+
+def _is_driver(process: str) -> bool:
+    return not process or any(name in process for name in _DRIVERS)
 
 
 def _is_address(host: str) -> bool:

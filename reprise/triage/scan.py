@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reprise.triage.clock import last_moment
 from reprise.triage.matcher import ABOVE, BARE, FRAME, HEADER, STEP, Matcher
@@ -23,7 +23,7 @@ _SHOWN = 600
 _MOST_GROUPS = 3000
 _MOST_RANKS = 4096
 _MOST_BACK = 500
-_BACK = 4096
+_BACK = 2048
 _LOUD = 2000
 _LONG_TRACE = 600
 _SAMPLE = 64
@@ -61,6 +61,7 @@ class Scanner:
         reader = _Reader(found, self.library.patterns, self._matcher)
         for block, goes_on in read_blocks(log):
             reader.block(block, goes_on)
+        reader.finish()
         found.lines, found.epoch = reader.number, reader.epoch
         return found
 
@@ -86,6 +87,7 @@ class _Reader:
         self.moment: tuple[float, bool] | None = None
         self.before = b""
         self.here: tuple[bytes, int] = (b"", 0)
+        self.before_step = b""
         self.prefixes = PrefixMemory()
         self.looked_back = 0
         self.loud: dict[int, int] = {}
@@ -226,12 +228,14 @@ class _Reader:
         """The time stamp of a line, or the last one before it."""
         if line.moment is None and self.looked_back < _MOST_BACK:
             self.looked_back += 1
-            block, start = self.here
-            before = block[max(0, start - _BACK) : start]
-            if start < _BACK:
-                before = self.before[-(_BACK - start) :] + before
-            self.moment = last_moment(before) or self.moment
+            self.moment = last_moment(self._bytes_before()) or self.moment
         return line.moment or self.moment or (None, False)
+
+    def _bytes_before(self) -> bytes:
+        """What stands before the line that is read."""
+        block, start = self.here
+        before = block[max(0, start - _BACK) : start]
+        return self.before[-(_BACK - start) :] + before if start < _BACK else before
 
     def _others(self, line: Line) -> None:
         """Tracebacks of other processes wait; those that wait too long are given up."""
@@ -499,9 +503,16 @@ class _Reader:
         if self.top >= 0 or step > 0:
             self.epoch += 1
         self.top = step
-        stamp, yearless = self._look_back(line)
+        stamp, yearless = line.moment or (None, False)
         self.found.steps.append(Step(self.found.log.name, number, step, stamp, yearless))
+        self.before_step = b"" if line.moment else self._bytes_before()
         del self.found.steps[:-4]
+
+    def finish(self) -> None:
+        """Give the last step the time of the lines before it; only this one is asked for."""
+        steps = self.found.steps
+        if steps and steps[-1].stamp is None and (moment := last_moment(self.before_step)):
+            steps[-1] = replace(steps[-1], stamp=moment[0], yearless=moment[1])
 
 
 def _weight(part: bytes, raw: bytes) -> tuple[bool, int]:
