@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reprise.triage.clock import STAMP, Moment, read_moment
 
@@ -68,6 +68,13 @@ class Line:
     moment: Moment | None = None
     stamped: bool = False
 
+    def copy(self) -> Line:
+        """The same parts once more."""
+        return Line(
+            self.body, self.process, self.pid, self.ip, self.host, self.rank, self.level,
+            self.moment, self.stamped,
+        )
+
 
 class PrefixMemory:
     """Parses lines; the prefixes of the last ones are not read again letter by letter."""
@@ -81,13 +88,13 @@ class PrefixMemory:
             if text.startswith(prefix):
                 if index:
                     self._known.insert(0, self._known.pop(index))
-                line = replace(known)
+                line = known.copy()
                 return _finish(text, len(prefix), line, list(names))
         line = Line("")
         names = []
         at = _prefixes(text, 0, line, names)
         if at:
-            self._known.insert(0, (text[:at], replace(line), list(names)))
+            self._known.insert(0, (text[:at], line.copy(), list(names)))
             del self._known[_MEMORY:]
         return _finish(text, at, line, names)
 

@@ -11,6 +11,7 @@ from reprise.triage.model import TIERS, Event, Group, Role, State
 from reprise.triage.normal import normalise
 from reprise.triage.patterns import Category, Library
 from reprise.triage.secrets import without_secrets
+from reprise.triage.tracebacks import frame_text
 
 __all__ = ["RULE", "cascade_lines", "describe", "fill_report", "summary"]
 
@@ -136,7 +137,7 @@ def describe(examined: Examined) -> dict[str, Any]:
             "advice": list(advice_for(library, event, category)),
             "source": pattern.source if pattern else "",
             "confidence": TIERS[event.tier],
-            "frames": list(event.frames[-6:]),
+            "frames": list(map(frame_text, event.frames[-6:])),
         }
     return {
         "state": diagnosis.state.value,

@@ -21,6 +21,7 @@ __all__ = ["FileScan", "Scanner"]
 _LONGEST = 4096
 _SHOWN = 600
 _MOST_GROUPS = 3000
+_MOST_PREFIXES = 256
 _MOST_RANKS = 4096
 _MOST_BACK = 500
 _BACK = 2048
@@ -88,6 +89,7 @@ class _Reader:
         self.before = b""
         self.here: tuple[bytes, int] = (b"", 0)
         self.before_step = b""
+        self.indented: dict[bytes, re.Pattern[bytes]] = {}
         self.prefixes = PrefixMemory()
         self.looked_back = 0
         self.loud: dict[int, int] = {}
@@ -107,6 +109,13 @@ class _Reader:
                 if at == len(hits):
                     break
                 cursor = max(cursor, block.rfind(b"\n", cursor, hits[at][0]) + 1)
+            if self.open:
+                after = self._quotation(
+                    block, cursor, number + block.count(b"\n", counted, cursor) + 1
+                )
+                if after > cursor:
+                    cursor = after
+                    continue
             end = block.find(b"\n", cursor)
             end = size if end < 0 else end
             while at < len(hits) and hits[at][0] <= cursor:
@@ -117,9 +126,7 @@ class _Reader:
             here = hits[first:at]
             number += block.count(b"\n", counted, cursor)
             counted = cursor
-            if self.open and self._quotation(block, cursor, end, number + 1):
-                pass
-            elif len(here) == 1 and here[0][1] == STEP and not self.open and not self.pending:
+            if len(here) == 1 and here[0][1] == STEP and not self.open and not self.pending:
                 self._step_line(number + 1, block, cursor, end)
             elif self._worth(here):
                 self._line(number + 1, block, cursor, end, here)
@@ -129,19 +136,35 @@ class _Reader:
             self.number += 1
         self.before = block[-_BACK:]
 
-    def _quotation(self, block: bytes, cursor: int, end: int, number: int) -> bool:
-        """Take a traceback's frame or its quotation of code without reading its prefixes."""
+    def _quotation(self, block: bytes, cursor: int, number: int) -> int:
+        """Take the frames and the quoted code of a traceback at once; where the next line begins.
+
+        Most lines of a traceback are these, and its process usually prints them together.
+        """
         for trace in self.open.values():
             if trace.prefix is None or not block.startswith(trace.prefix, cursor):
                 continue
-            at = cursor + len(trace.prefix)
-            if trace.own < _LONG_TRACE:
-                if block.startswith(b"    ", at):
-                    trace.own += 1
-                    return True
-                if block.startswith(b'  File "', at):
-                    return trace.frame(number, block[at:end].decode(errors="replace"))
-        return False
+            match = self._indented(trace.prefix).match(block, cursor)
+            if match is None or trace.own > _LONG_TRACE:
+                return cursor
+            width = len(trace.prefix)
+            lines = match.group(0).split(b"\n")
+            trace.own += len(lines) - 1
+            for index, line in enumerate(lines):
+                if line.startswith(b'  File "', width):
+                    trace.frame(number + index, line[width:].decode(errors="replace"))
+            return match.end()
+        return cursor
+
+    def _indented(self, prefix: bytes) -> re.Pattern[bytes]:
+        """Lines that have `prefix` and are indented behind it."""
+        found = self.indented.get(prefix)
+        if found is None:
+            if len(self.indented) > _MOST_PREFIXES:
+                self.indented.clear()
+            found = re.compile(b"(?:" + re.escape(prefix) + rb"  [^\n]*\n)+")
+            self.indented[prefix] = found
+        return found
 
     def _step_line(self, number: int, block: bytes, start: int, end: int) -> None:
         """A line of metrics, which is long, and of which only the step counts."""
@@ -310,12 +333,14 @@ class _Reader:
         named = next(
             (
                 p
-                for p in self._matching(kinds, line, " ".join(ended.frames))
+                for p in self._matching(kinds, line, "\n".join(ended.frames))
                 if p.role is not Role.CONFIRMATION
             ),
             None,
         )
         if named is not None and named.role is Role.NOISE:
+            return
+        if ended.message and self._again(number, line, named, text):
             return
         event = self._event(number, line, named, text)
         if ended.remote is not None and ended.remote.pid:
@@ -441,12 +466,28 @@ class _Reader:
             self._keep(event)
 
     def _record(self, number: int, line: Line, pattern: Pattern, body: str) -> None:
+        if self._again(number, line, pattern, body):
+            return
         event = self._event(number, line, pattern, body)
         if event.role is Role.ROOT and not event.phase and not line.process.startswith("("):
             # A worker's own file: its last words before are of the same process.
             block, start = self.here
             event.phase = last_phase(block[max(0, start - 1500) : start].decode(errors="replace"))
         self._keep(event)
+
+    def _again(self, number: int, line: Line, pattern: Pattern | None, body: str) -> bool:
+        """Count a line whose like was seen since the last training step; whether it was."""
+        key, repeats = normalise(body.strip()[:_SHOWN])
+        group = self.found.groups.get((pattern.id if pattern else "", key))
+        if group is None or group.late.epoch != self.epoch:
+            return False
+        if number != group.last.line:
+            group.last = replace(
+                group.late, line=number, process=line.process, pid=line.pid, ip=line.ip,
+                host=line.host, rank=line.rank,
+            )
+            self._count(group, group.last, repeats)
+        return True
 
     def _event(self, number: int, line: Line, pattern: Pattern | None, body: str) -> Event:
         text = body.strip()[:_SHOWN]
@@ -490,7 +531,10 @@ class _Reader:
         if event.epoch > group.late.epoch:
             group.late = event
         group.last = event
-        group.count += event.repeats
+        self._count(group, event, event.repeats)
+
+    def _count(self, group: Group, event: Event, repeats: int) -> None:
+        group.count += repeats
         if event.rank is not None and len(group.ranks) < _MOST_RANKS:
             group.ranks.add(event.rank)
         if len(group.hosts) < _MOST_RANKS and (host := event.ip or event.host):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from reprise.triage.prefix import Line
 
-__all__ = ["HEADER_BYTES", "Echo", "Ended", "Trace", "exception_of", "is_header"]
+__all__ = ["HEADER_BYTES", "Echo", "Ended", "Trace", "exception_of", "frame_text", "is_header"]
 
 HEADER = "Traceback (most recent call last)"
 HEADER_BYTES = HEADER.encode()
@@ -107,11 +107,10 @@ class Trace:
 
     def frame(self, number: int, body: str) -> bool:
         """Take a line that may be a frame; whether it is one."""
-        match = _FRAME.match(body)
-        if match is None:
+        if not body.lstrip().startswith('File "') or '", line ' not in body:
             return False
         self.own += 1
-        self.frames.append(f"{match['file']}:{match['line']} in {match['function'].strip()}")
+        self.frames.append(body)
         self.lines.append(number)
         return True
 
@@ -152,6 +151,14 @@ class Trace:
         """Another process's line; whether this traceback is still expected to go on."""
         self.other += 1
         return self.other < _MOST_OTHER
+
+
+def frame_text(body: str) -> str:
+    """A frame as file:line in function."""
+    match = _FRAME.match(body)
+    if match is None:
+        return body.strip()
+    return f"{match['file']}:{match['line']} in {match['function'].strip()}"
 
 
 def is_header(body: str) -> bool:
