@@ -2,16 +2,28 @@
 # Targets that take variables read them from the environment, as "$$NAME": a value never becomes
 # text of a recipe, neither for make (hence `value`) nor for the shell.
 
-SHELL := /bin/sh
+# Each variable of the command line becomes a plain value before anything else happens: otherwise
+# make expands it wherever it is used, at the latest in the environment of a recipe.
+override .SHELLFLAGS := -c
+override SHELL := /bin/sh
+override .name :=
+override GIVEN := $(foreach .name,$(.VARIABLES),$(if $(filter command,$(origin $(.name))),$(.name)))
+override GIVEN := $(filter-out MAKEFLAGS MAKEOVERRIDES,$(GIVEN))
+$(foreach .name,$(GIVEN),$(if $(findstring $$,$(.name)),$(error `$(.name)` is not a name of a variable)))
+$(foreach .name,$(GIVEN),$(eval override export $(.name) := $$(value $(.name))))
+# The environment has the values already; from make's own list they would be expanded again.
+override MAKEOVERRIDES :=
+OWN := READS GOALS READ UNREAD ENVIRONMENT SWITCHES VARIABLES MAKECMDGOALS REPRISE OPERATOR DEV REHEARSAL
+$(foreach .name,$(GIVEN),$(if $(filter $(.name),OWN $(OWN)),$(error $(.name) is the Makefile's own, not a variable of a target)))
+
 .DEFAULT_GOAL := help
 # A misspelt variable, or one that the target does not read, would be passed over without a word.
 # What the programs below read from the environment may stand on the command line as well.
 ENVIRONMENT := REPRISE_% HF_% HUGGINGFACE_% MODELSCOPE_% RAY_% WANDB_% SWANLAB_% MLFLOW_% PIP_% UV_% \
 	CUDA_% NCCL_% VERL_% VLLM_% DOCKER_% GIT_% %_DIR %_FILES %_proxy %_PROXY SITE GPU_PYTHON APT_SOURCES JOBS_%
-GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-GIVEN := $(filter-out $(ENVIRONMENT) MAKEFLAGS SHELL,$(GIVEN))
+override GIVEN := $(filter-out $(ENVIRONMENT),$(GIVEN))
 # What is switched on by 1 is off by 0, too.
-SWITCHES := EXPLAIN CONTAINER KEEP DRY_RUN WATCH FOLLOW
+SWITCHES := EXPLAIN CONTAINER KEEP DRY_RUN WATCH FOLLOW LAST_FAILED
 $(foreach name,$(SWITCHES),$(if $(filter 0 no false,$(value $(name))),$(eval override $(name) :=)))
 ifneq ($(GIVEN),)
 READS := $(shell awk -f scripts/variables.awk Makefile)
@@ -27,7 +39,7 @@ endif
 endif
 endif
 
-VARIABLES := BENCH PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW FORCE ATTEMPT WORLD_SIZE
+VARIABLES := BENCH PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW FORCE ATTEMPT WORLD_SIZE ROOMS LAST_FAILED
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -106,13 +118,13 @@ hosts: ## Read a hostfile and print its hosts: HOSTFILE=file
 	@$(OPERATOR)
 	@$(REPRISE) hosts -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
 
-doctor: ## Are the machines what training needs [HOSTFILE=file; else this machine] [MACHINE=h20|s5000|cpu]
+doctor: ## Are the machines what training needs [HOSTFILE=file; else this machine] [MACHINE=...]
 	@$(OPERATOR)
-	@$(REPRISE) doctor $${MACHINE:+--profile "$$MACHINE"} $${HOSTFILE:+-- "$$HOSTFILE"}
+	@$(REPRISE) doctor $${MACHINE:+--machine "$$MACHINE"} $${HOSTFILE:+-- "$$HOSTFILE"}
 
 cluster-up: ## Start Ray on every host of HOSTFILE=file, or bring back what is missing [MACHINE=...]
 	@$(OPERATOR)
-	@$(REPRISE) cluster up $${MACHINE:+--profile "$$MACHINE"} -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
+	@$(REPRISE) cluster up $${MACHINE:+--machine "$$MACHINE"} -- "$${HOSTFILE:?name the file: HOSTFILE=...}"
 
 cluster-status: ## Which nodes and GPUs are there now: HOSTFILE=file
 	@$(OPERATOR)
@@ -124,7 +136,7 @@ cluster-down: ## Stop this cluster, and nothing else: HOSTFILE=file
 
 ##@ Images
 .PHONY: images image-cpu image-verify image-save image-load demo-cluster
-images: ## Build the image of a cluster's hosts on the locked base [MACHINE=h20|musa] [BASE=name@sha256:..]
+images: ## Build the image of a cluster's hosts on the locked base [MACHINE=h20|s5000] [BASE=name@sha256:..]
 	@$(OPERATOR)
 	@$(REPRISE) image build $${BASE:+--base "$$BASE"} -- "$${MACHINE:-h20}"
 
@@ -132,13 +144,13 @@ image-cpu: ## Build the rehearsal's image [BASE=debian@sha256:..; else a Debian 
 	@$(OPERATOR)
 	@$(REPRISE) image build $${BASE:+--base "$$BASE"} -- cpu
 
-image-verify: ## Is what hosts hold and run built from this lock [MACHINE=h20|musa|cpu] [HOSTFILE=file]
+image-verify: ## Is what hosts hold and run built from this lock [MACHINE=h20|s5000|cpu] [HOSTFILE=file]
 	@$(OPERATOR)
 	@$(REPRISE) image verify $${HOSTFILE:+--hostfile "$$HOSTFILE"} -- "$${MACHINE:-h20}"
 
-image-save: ## Write an image to a file: FILE=h20.tar [MACHINE=h20|musa|cpu]
+image-save: ## Write an image to a file: FILE=h20.tar [MACHINE=h20|s5000|cpu]
 	@$(OPERATOR)
-	@$(REPRISE) image save --name "$${MACHINE:-h20}" -- "$${FILE:?name the file: FILE=...}"
+	@$(REPRISE) image save --machine "$${MACHINE:-h20}" -- "$${FILE:?name the file: FILE=...}"
 
 image-load: ## Check such a file and load it into this machine's engine: FILE=h20.tar
 	@$(OPERATOR)
@@ -146,8 +158,9 @@ image-load: ## Check such a file and load it into this machine's engine: FILE=h2
 
 demo-cluster: ## Four containers as a cluster: doctor, Ray, a job on all, down [BASE=..] [KEEP=1]
 	@$(OPERATOR)
-	@image=$$($(REPRISE) image build $${BASE:+--base "$$BASE"} -- cpu) && \
-		scripts/demo_cluster.sh "$$image" $${KEEP:+--keep}
+	@mkdir -p .cache; name=.cache/demo-image.$$$$; trap 'rm -f "$$name"' EXIT; \
+		$(REPRISE) image build $${BASE:+--base "$$BASE"} --name-file "$$name" -- cpu && \
+		scripts/demo_cluster.sh "$$(cat "$$name")" $${KEEP:+--keep}
 
 ##@ Run
 .PHONY: train reproduce baseline
@@ -192,22 +205,25 @@ checkpoint-check: ## Are checkpoints whole, can a job continue from them: FOLDER
 	@$(REPRISE) checkpoint check $${WORLD_SIZE:+--world-size "$$WORLD_SIZE"} -- "$${FOLDER:?name the folder: FOLDER=...}"
 
 ##@ Work on the project
-.PHONY: test test-fast test-full lint bench docs lock-requirements
+.PHONY: test test-fast test-full lint bench docs docs-site lock-requirements
+# Side by side: tests/conftest.py says how many and what stays together. Without compiled files every
+# worker would rewrite and compile all tests anew: half of the time that it takes to collect them.
+test test-fast test-full: export PYTHONDONTWRITEBYTECODE :=
 test: ## All tests that CI runs: fast ones, then the real three-step run
 	@scripts/system.sh
 	@$(DEV)
 	@$(REHEARSAL)
-	@.venv/bin/python -m pytest -m 'not full and not regression'
+	@.venv/bin/python -m pytest -n auto -m 'not full and not regression'
 
 test-fast: ## The tests that need no rehearsal environment
 	@$(DEV)
-	@.venv/bin/python -m pytest
+	@.venv/bin/python -m pytest -n auto
 
-test-full: ## Also what is too long for CI
+test-full: ## Also what is too long for CI; resumes, and writes docs/testing.md [ROOMS="lock run"] [LAST_FAILED=1]
 	@scripts/system.sh
 	@$(DEV)
 	@$(REHEARSAL)
-	@.venv/bin/python -m pytest -m 'not regression' -o timeout=1800 -o faulthandler_timeout=2400
+	@.venv/bin/python scripts/test_full.py $${LAST_FAILED:+--last-failed} --rooms "$$ROOMS"
 
 lint: ## ruff, mypy, shellcheck, hadolint
 	@$(DEV)
@@ -222,9 +238,15 @@ bench: ## Run a benchmark on an idle machine: BENCH=data/files; else list them
 		[ -z "$$BENCH" ] || { printf 'error BENCH=%s: there is no such benchmark; there are those above\n' "$$BENCH" >&2; exit 1; }; \
 	fi
 
-docs: ## Write docs/cli.md from the commands' own help
+docs: ## Write docs/cli.md (commands' help), docs/rules.md (registry), docs/schemas (models)
 	@$(DEV)
 	@.venv/bin/python scripts/cli_reference.py
+	@.venv/bin/python scripts/rules_reference.py
+	@.venv/bin/python scripts/json_schemas.py
+
+docs-site: docs ## Build docs/ as a site, without a network
+	@.venv/bin/mkdocs build --quiet --strict
+	@printf 'file://%s/.cache/site/tutorial.html\n' "$$PWD"
 
 lock-requirements: ## Rewrite requirements/*.txt from *.in (needs an index)
 	@$(DEV)

@@ -1,7 +1,8 @@
 """One rank of an all-reduce over torch.distributed: is the sum right, and how fast is it.
 
 Stands alone; started on every host at once. A_RANK, A_WORLD, A_ADDRESS, A_PORT, A_BACKEND (gloo,
-nccl or mccl), A_MIB. Prints the bus bandwidth as nccl-tests do: 2 (n - 1) / n * bytes / time.
+nccl or mccl), A_DEVICE (torch's name of it), A_MIB. Prints the bus bandwidth as nccl-tests do:
+2 (n - 1) / n * bytes / time.
 """
 
 import os
@@ -18,7 +19,7 @@ ROUNDS = 5
 
 def main() -> None:
     """Join the group, reduce once to warm up, then time the rounds."""
-    device = {"nccl": "cuda", "mccl": "musa"}.get(BACKEND, "cpu")
+    device = os.environ["A_DEVICE"]
     if device == "musa":
         import torch_musa  # type: ignore[import-not-found]  # noqa: F401
     address = os.environ["A_ADDRESS"]

@@ -59,7 +59,7 @@ def main() -> None:
         TARGET.parent.mkdir(exist_ok=True)
         TARGET.write_text(text)
         return
-    found = TARGET.read_text() if TARGET.exists() else ""
+    found = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
     if found != text:
         sys.stdout.writelines(
             difflib.unified_diff(

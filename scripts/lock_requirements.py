@@ -44,7 +44,7 @@ def blocks(text: str) -> list[str]:
 def split_rehearsal() -> None:
     """Add the CPU builds' hashes to torch; move what only a CUDA build needs to its own file."""
     path = FOLDER / "rehearsal.txt"
-    found = blocks(path.read_text())
+    found = blocks(path.read_text(encoding="utf-8"))
     torch = [block for block in found if block.startswith(f"{TORCH} ")]
     if len(torch) != 1:
         sys.exit(f"{path}: expected one line {TORCH}, found {len(torch)}: update TORCH_CPU_HASHES")
@@ -68,8 +68,9 @@ def compile_gpu(*options: str) -> None:
 
 
 def main() -> None:
-    """Compile the four environments; arguments are passed on to uv."""
+    """Compile uv and the four environments; arguments are passed on to uv."""
     options = sys.argv[1:]
+    compile_file("uv", *options)
     compile_file("operator", *options)
     compile_file("dev", *options)
     compile_file("rehearsal", "--override", "rehearsal-overrides.txt", *options)

@@ -2,7 +2,7 @@
 # Look at one machine and print what is there: read only, but for one file that `store_nonce` names.
 #
 # Printed: `= KEY VALUE` a fact, `? KEY REASON` a fact that could not be found out. Nothing here
-# decides what is right; reprise/cluster/facts.py reads it. Fed to `sh -s` behind assignments of
+# decides what is right; reprise/cluster/doctor/facts.py reads it. Fed to `sh -s` behind assignments of
 # the variables in capitals; lists hold one entry a line (P_SHARED: NAME=PATH).
 # Every foreign command has a time limit: a driver that hangs must not hang the probe.
 set -u
@@ -12,7 +12,7 @@ export PATH LC_ALL
 
 : "${P_PYTHON=python3}" "${P_VERSIONS=}" "${P_HEAD=}" "${P_PORTS=}" "${P_PATHS=}" "${P_TREES=}"
 : "${P_SHARED=}" "${P_NONCE=}" "${P_STORE=}" "${P_MARK=}" "${P_ENGINE=docker}" "${P_IMAGE=}"
-: "${P_CONTAINER=}"
+: "${P_CONTAINER=}" "${P_NAMES=}" "${P_PIDS=}"
 
 fact() { printf '= %s %s\n' "$1" "$2"; }
 blank() { printf '? %s %s\n' "$1" "$2"; }
@@ -32,6 +32,23 @@ lines() {
         *) blank "$key" "$1 failed ($code): $(printf '%s' "$text" | tail -n 1)" ;;
     esac
 }
+
+# As `lines`, but what a command printed before it failed is kept: one GPU that cannot be read must
+# not hide the others. Leaves the exit status in `code`.
+rows() {
+    key=$1 seconds=$2
+    shift 2
+    if ! has "$1"; then code=127; blank "$key" "$1: command not found"; return; fi
+    text=$(limit "$seconds" "$@" 2>&1)
+    code=$?
+    [ -z "$text" ] || printf '%s\n' "$text" | sed "s/^/= $key /"
+    case $code in
+        0) ;;
+        124 | 137) blank "$key" "$1 gave no answer within $seconds s" ;;
+        *) blank "$key" "$1 failed ($code): $(printf '%s' "$text" | tail -n 1)" ;;
+    esac
+}
+
 system() {
     fact clock.begin "$(date +%s)"
     fact hostname "$(uname -n)"
@@ -142,46 +159,51 @@ space() {
 }
 
 settings() {
+    # P_NAMES: the variables of accelerators, one a line.
     for name in http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY no_proxy NO_PROXY \
-        NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME MCCL_SOCKET_IFNAME TP_SOCKET_IFNAME NCCL_IB_HCA \
-        MCCL_IB_HCA NCCL_IB_GID_INDEX MCCL_IB_GID_INDEX NCCL_IB_DISABLE RAY_ADDRESS TMPDIR \
-        CUDA_VISIBLE_DEVICES MUSA_VISIBLE_DEVICES LD_LIBRARY_PATH; do
+        TP_SOCKET_IFNAME RAY_ADDRESS TMPDIR LD_LIBRARY_PATH $P_NAMES; do
         eval "value=\${$name-}"
         # A proxy's address may hold a password.
         [ -z "$value" ] || printf '%s\n' "$value" | tr '\n' ' ' | sed "s#//[^/@ ]*@#//***@#g; s/^/= env $name /; s/\$/\n/"
     done
 }
 
-nvidia() {
-    has nvidia-smi || { blank gpu.nvidia 'nvidia-smi: command not found'; return; }
-    lines gpu.nvidia 5 nvidia-smi --query-gpu=index,name,memory.total,memory.used,driver_version,pci.bus_id,uuid --format=csv,noheader,nounits
-    [ "$code" = 0 ] || return
-    lines gpu.app 3 nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader,nounits
-    lines gpu.remapped 3 nvidia-smi --query-remapped-rows=gpu_bus_id,remapped_rows.uncorrectable,remapped_rows.pending,remapped_rows.failure --format=csv,noheader
+# UNIT of systemd, as `systemctl is-active` says it.
+service() {
     if has systemctl; then
-        fact fabricmanager "$(limit 5 systemctl is-active nvidia-fabricmanager 2>&1 | head -n 1)"
+        fact "$1" "$(limit 5 systemctl is-active "$2" 2>&1 | head -n 1)"
     else
-        blank fabricmanager 'systemctl: command not found'
-    fi
-    if grep -qE '^(nvidia_peermem|nv_peer_mem) ' /proc/modules; then fact peermem yes; else fact peermem no; fi
-    # Without this the kernel's log of a machine that anybody may not read would look empty.
-    if log=$(limit 5 dmesg 2>/dev/null); then
-        fact xid.read yes
-        printf '%s\n' "$log" | grep 'NVRM: Xid' | tail -n 20 | sed 's/^/= xid /'
-    else
-        blank xid.read 'the kernel log cannot be read (dmesg)'
+        blank "$1" 'systemctl: command not found'
     fi
 }
 
-moore() {
-    has mthreads-gmi || { blank gpu.mthreads 'mthreads-gmi: command not found'; return; }
-    lines gpu.mthreads 5 mthreads-gmi
+# KEY NAME...: whether one of these kernel modules is loaded.
+module() {
+    key=$1 state=no
+    shift
+    for name in "$@"; do
+        if grep -q "^$name " /proc/modules; then state=yes; fi
+    done
+    fact "$key" "$state"
 }
+
+# KEY TEXT: the last lines of the kernel's log with the text. Without KEY.read the log of a machine
+# that anybody may not read would look empty.
+kernel_log() {
+    if log=$(limit 5 dmesg 2>/dev/null); then
+        fact "$1.read" yes
+        printf '%s\n' "$log" | grep -E "$2" | tail -n 20 | sed "s/^/= $1 /"
+    else
+        blank "$1.read" 'the kernel log cannot be read (dmesg)'
+    fi
+}
+
+# The question of the machine's accelerator (reprise/machines) comes in front of this script.
+has_question() { [ "$(command -v accelerator_facts)" = accelerator_facts ]; }
 
 owners() {
-    # Who runs the processes that hold cards: pids come from the tables above.
-    sed -n 's/^= gpu\.app [^,]*, *\([0-9]*\),.*/\1/p; s/^= gpu\.mthreads  *[0-9][0-9]*  *\([0-9][0-9]*\)  .*[0-9]MiB *$/\1/p' |
-        sort -u | while read -r pid; do
+    # Who runs the processes that hold GPUs: P_PIDS finds their ids in the facts above.
+    sed -n "$P_PIDS" | sort -u | while read -r pid; do
         fact owner "$pid $(limit 2 ps -o user:32= -p "$pid" 2>/dev/null || echo unknown)"
     done
 }
@@ -234,10 +256,7 @@ shares() {
     awk '$3 ~ /^(nfs|nfs4|lustre|gpfs|beegfs|ceph|fuse\..*|9p|cifs|wekafs|virtiofs)$/ { print "= mount " $2 " " $3 }' /proc/mounts
 }
 
-scratch=$(
-    nvidia
-    moore
-)
+scratch=$(if has_question; then accelerator_facts; fi)
 system
 network
 listening

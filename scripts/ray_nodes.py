@@ -21,7 +21,7 @@ def ask() -> list[dict[str, Any]]:
     """All nodes that the head knows, newest state of each address."""
     request = urllib.request.Request(URL)  # noqa: S310  # an address of the cluster's own
     with contextlib.suppress(OSError):
-        token = Path(os.environ["N_TOKEN_FILE"]).read_text().strip()
+        token = Path(os.environ["N_TOKEN_FILE"]).read_text(encoding="utf-8").strip()
         request.add_header("Authorization", f"Bearer {token}")
     # A site's proxy cannot reach the cluster's own addresses.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

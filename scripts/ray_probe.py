@@ -19,7 +19,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 MARK = "@@reprise-probe "
-TASK: dict[str, Any] = json.loads(Path("task.json").read_text())
+TASK: dict[str, Any] = json.loads(Path("task.json").read_text(encoding="utf-8"))
 
 
 def mark_of(folder: str, nonce: str) -> Path:
@@ -57,7 +57,8 @@ def probe(task: dict[str, Any], node: dict[str, Any], first: bool) -> dict[str, 
         done = subprocess.run(
             ["sh", "-s"],
             input=script,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             capture_output=True,
             timeout=task["seconds"],
             check=False,

@@ -9,8 +9,9 @@
 #
 # REPRISE_INDEX_URL, REPRISE_EXTRA_INDEX_URL  a site's own package index, and further ones
 # REPRISE_WHEELS                              a folder of wheels to use instead of any index
-# uv installs when it is on PATH, otherwise pip; torch is always installed by pip, so that the
-# machine's own pip settings (a folder with a CPU build, say) count for it.
+# REPRISE_BYTECODE=all                        compile every module now, not only the usual ones
+# pip installs the locked uv (requirements/uv.txt) first, and uv then installs everything else with
+# the machine's own pip settings (scripts/pip_settings.py). Where uv fails, pip installs.
 set -eu
 
 die() {
@@ -19,7 +20,7 @@ die() {
     exit "${3:-1}"
 }
 
-usage() { sed -n '2,14s/^#\{1,\} \{0,1\}//p' "$0"; }
+usage() { sed -n '2,15s/^#\{1,\} \{0,1\}//p' "$0"; }
 
 kind='' python=''
 while [ $# -gt 0 ]; do
@@ -139,7 +140,7 @@ step() {
         sleep 0.2
         ticks=$((ticks + 1))
         if [ $((ticks % 75)) -eq 0 ]; then
-            say "  ... $(grep -c -e '^Collecting' -e '^Processing' -e '^Requirement already' "$log" || true) packages read"
+            say "  ... at work"
         fi
     done
     if wait "$job"; then
@@ -160,28 +161,64 @@ fi
 if [ -n "${REPRISE_EXTRA_INDEX_URL:-}" ]; then
     export PIP_EXTRA_INDEX_URL="$REPRISE_EXTRA_INDEX_URL" UV_INDEX="$REPRISE_EXTRA_INDEX_URL"
 fi
-wheels=''
 if [ -n "${REPRISE_WHEELS:-}" ]; then
     # As a URL: pip would take a blank in the folder's name for the end of it.
-    wheels=file://$(cd "$REPRISE_WHEELS" && pwd | sed 's/%/%25/g; s/ /%20/g; s/#/%23/g')
-    # uv has no variable that keeps it from its index: its options are given below.
+    wheels=file://$(cd "$REPRISE_WHEELS" && pwd | sed 's/%/%25/g; s/ /%20/g; s/#/%23/g; s/,/%2C/g')
     export PIP_NO_INDEX=1 PIP_FIND_LINKS="$wheels"
 fi
-export UV_INDEX_STRATEGY=unsafe-best-match UV_LINK_MODE="${UV_LINK_MODE:-copy}"
+export UV_INDEX_STRATEGY=unsafe-best-match
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+# Files of uv's cache and of the environment may be the same: half the writing. uv copies where the
+# two folders are on different file systems.
+export UV_LINK_MODE="${UV_LINK_MODE:-hardlink}"
 
-# Compile at once: a rehearsal starts a dozen processes that import torch, each would do it again.
 pip_install() {
-    "$py" -m pip install --compile --progress-bar off --no-deps --no-build-isolation "$@"
+    "$py" -m pip install --progress-bar off --no-deps --no-build-isolation "$@"
+}
+
+# Install the locked uv into the environment. A machine that cannot have it goes on with pip.
+uv='' uv_index=''
+install_uv() {
+    [ -f requirements/uv.txt ] || return 0
+    locked=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements/uv.txt)
+    case $("$venv/bin/uv" --version 2>/dev/null) in "uv $locked" | "uv $locked "*) return 0 ;; esac
+    "$py" -m pip install --progress-bar off --no-deps --require-hashes -r requirements/uv.txt ||
+        echo 'the locked uv is not available: the uv of PATH installs, or pip'
+}
+
+# Take the locked uv, else the one on PATH; pip's settings become uv's.
+choose_uv() {
+    for candidate in "$venv/bin/uv" uv; do
+        if [ -z "$uv" ] && "$candidate" --version >/dev/null 2>&1 </dev/null; then uv=$candidate; fi
+    done
+    [ -n "$uv" ] || return 0
+    # Without them uv could ask an index that the site does not have: then pip installs.
+    settings=$("$py" scripts/pip_settings.py 2>>"$log") || { uv=''; return 0; }
+    eval "$settings"
+    if [ -n "${UV_NO_INDEX:-}" ]; then uv_index=--no-index; fi
+}
+
+uv_install() {
+    [ -n "$uv" ] || return 1
+    "$uv" pip install --python "$py" --no-deps --no-build-isolation ${uv_index:+"$uv_index"} "$@"
 }
 
 install() {
-    if command -v uv >/dev/null 2>&1; then
-        uv pip install --python "$py" --compile-bytecode --no-deps --no-build-isolation \
-            ${wheels:+--no-index --find-links "$wheels"} "$@" && return
-        echo 'uv failed; pip may know an index or a folder that uv does not: trying pip'
-    fi
-    pip_install "$@"
+    uv_install "$@" && return
+    [ -z "$uv" ] || echo 'uv failed; pip may know an index or a folder that uv does not: trying pip'
+    pip_install --no-compile "$@"
+}
+
+# Compile at once, on all cores: a rehearsal starts a dozen processes that import torch, and each
+# would do it again. Left out is what a run hardly imports (45 % of it); Python compiles a module
+# of it at its first use. REPRISE_BYTECODE=all: for an environment that nobody can write to later.
+compile_bytecode() {
+    skip='/tests?/|/testing/_internal/|/(anthropic|numba|pip|tensorboard|mcp|supervisor|dns'
+    skip="$skip|pygments/lexers|sympy/physics|openai/(resources|types)/beta|transformers/models"
+    skip="$skip|vllm/models|vllm/model_executor/models|ray/(rllib|data|serve|tune|train|llm))/"
+    if [ "${REPRISE_BYTECODE:-}" = all ]; then skip='^$'; fi
+    "$py" -m compileall -q -j 0 -x "$skip" "$venv"/lib/python3*/site-packages ||
+        echo 'some files cannot be compiled (templates, other Python versions)'
 }
 
 # The lines of one package in a requirements file, or (with `!`) all the others.
@@ -220,13 +257,19 @@ create_venv() {
 install_locked() {
     file=requirements/$kind.txt
     named=$file
+    step 'uv' install_uv
+    choose_uv
     lines_of "$file" setuptools >"$work.build.txt"
     step 'build tools' install --require-hashes -r "$work.build.txt"
     lines_of "$file" setuptools ! >"$work.txt"
-    if [ "$kind" = rehearsal ]; then
+    count=$(grep -c '==' "$work.txt")
+    if [ "$kind" != rehearsal ]; then
+        step "$count packages" install --require-hashes -r "$work.txt"
+    else
         lines_of "$file" torch >"$work.torch.txt"
-        lines_of "$file" setuptools ! | lines_of - torch ! >"$work.txt"
-        step 'torch' install_torch
+        lines_of "$work.txt" torch ! >"$work.rest.txt"
+        cpu_build "$work.txt" >"$work.cpu.txt"
+        step "$count packages" install_with_torch
         # A build with CUDA cannot even be imported without its libraries.
         if ! grep -q '^cuda.*= None' "$venv"/lib/python3*/site-packages/torch/version.py; then
             named="$named requirements/rehearsal-cuda.txt"
@@ -234,20 +277,29 @@ install_locked() {
             step 'CUDA libraries of torch' install --require-hashes -r requirements/rehearsal-cuda.txt
         fi
     fi
-    step "$(grep -c '==' "$work.txt") packages" install --require-hashes -r "$work.txt"
+    step 'bytecode' compile_bytecode
     # shellcheck disable=SC2086 # a list of our own file names
     step 'what the lock no longer names' "$py" scripts/venv_prune.py $named
 }
 
-# Left alone, pip takes the file whose hash its index announces, so that a CPU build in a folder
-# loses against a CUDA build on the index: ask for the CPU build by name first, with the same hashes.
+# The lines of a requirements file, with torch's build for CPUs by its own name. Left alone, pip
+# takes the file whose hash its index announces, so that a CPU build in a folder loses against a
+# CUDA build on the index: the CPU build is asked for first, with the same hashes.
+cpu_build() { sed 's/^\(torch==[0-9.]*\)/\1+cpu/' "$1"; }
+
+install_with_torch() {
+    # One call for all: uv unpacks torch while it still downloads the others.
+    uv_install --require-hashes -r "$work.cpu.txt" && return
+    install_torch && install --require-hashes -r "$work.rest.txt"
+}
+
 install_torch() {
-    sed 's/^\(torch==[0-9.]*\)/\1+cpu/' "$work.torch.txt" >"$work.torch-cpu.txt"
-    pip_install --require-hashes -r "$work.torch-cpu.txt" && return
+    cpu_build "$work.torch.txt" >"$work.torch-cpu.txt"
+    pip_install --no-compile --require-hashes -r "$work.torch-cpu.txt" && return
     # With a constraint on torch in the site's pip settings, pip calls the missing build a conflict.
     grep -qE 'No matching distribution found for torch|ResolutionImpossible' "$log" || return
     echo 'neither the index nor a folder has a CPU build of torch; taking the one that there is'
-    pip_install --require-hashes -r "$work.torch.txt"
+    install --require-hashes -r "$work.torch.txt"
 }
 
 # Built from a copy: a build folder left in plugins/ could bring back a deleted module.

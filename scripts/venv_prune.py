@@ -29,7 +29,10 @@ def main() -> None:
     """Uninstall the rest; prints what was removed."""
     wanted = set(INSTALLERS)
     for path in [Path(name) for name in sys.argv[1:] if name.endswith(".txt")]:
-        wanted |= {normal(name) for name in re.findall(r"^([\w.-]+)==", path.read_text(), re.M)}
+        wanted |= {
+            normal(name)
+            for name in re.findall(r"^([\w.-]+)==", path.read_text(encoding="utf-8"), re.M)
+        }
     found = {normal(dist.metadata["Name"]) for dist in distributions() if not from_folder(dist)}
     rest = sorted(found - wanted)
     if rest:

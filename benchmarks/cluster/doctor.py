@@ -22,12 +22,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from reprise.cluster.context import Expected  # noqa: E402
-from reprise.cluster.doctor import Look, Scripts, diagnose, look, probe_script  # noqa: E402
-from reprise.cluster.hostfile import Host  # noqa: E402
-from reprise.cluster.profile import load_profile  # noqa: E402
+from reprise.cluster.doctor.context import Expected  # noqa: E402
+from reprise.cluster.doctor.doctor import Look, Scripts, diagnose, look, probe_script  # noqa: E402
+from reprise.cluster.hosts.hostfile import Host  # noqa: E402
 from reprise.cluster.site import Site, SshSettings  # noqa: E402
 from reprise.cluster.ssh import Ssh, framed  # noqa: E402
+from reprise.machines.registry import machine_named  # noqa: E402
 from tests.cluster.bed import SSHD, sh, wait_for_port  # noqa: E402
 
 PORT = 22922
@@ -106,8 +106,8 @@ def main() -> None:
 def measure(folder: Path, settings: SshSettings, hosts: list[Host]) -> dict[str, object]:
     """Wall and CPU seconds of the doctor, of the serial loop, and of bare calls."""
     site = Site(ssh=settings)
-    profile = load_profile("cpu")
-    what = Look(hosts, profile, site, Expected(), Scripts(ROOT / "scripts"))
+    machine = machine_named("cpu")
+    what = Look(hosts, machine, site, Expected(), Scripts(ROOT / "scripts"))
     load = os.getloadavg()[0]
 
     began, used = time.monotonic(), cpu()

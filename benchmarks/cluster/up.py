@@ -24,19 +24,19 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from reprise.cluster.commands import node_command  # noqa: E402
-from reprise.cluster.doctor import Scripts  # noqa: E402
-from reprise.cluster.profile import load_profile  # noqa: E402
+from reprise.cluster.doctor.doctor import Scripts  # noqa: E402
 from reprise.cluster.record import Node, Record, new_record  # noqa: E402
 from reprise.cluster.site import Paths, Site, SshSettings  # noqa: E402
 from reprise.cluster.ssh import Ssh  # noqa: E402
 from reprise.cluster.start import Starter  # noqa: E402
 from reprise.cluster.stop import stop_cluster  # noqa: E402
-from reprise.progress import Display  # noqa: E402
+from reprise.core.progress import Display  # noqa: E402
+from reprise.machines.registry import machine_named  # noqa: E402
 from tests.cluster.bed import Bed, standing_bed  # noqa: E402
 
 PYTHON = ROOT / ".venv-rehearsal" / "bin" / "python"
 SCRIPTS = Scripts(ROOT / "scripts")
-PROFILE = load_profile("cpu")
+MACHINE = machine_named("cpu")
 
 
 def record_of(bed: Bed, site: Site) -> Record:
@@ -57,7 +57,7 @@ def by_hand(bed: Bed, site: Site, record: Record) -> float:
     """Seconds for the same commands in a shell's way."""
 
     def start(node: Node) -> subprocess.Popen[bytes]:
-        command = node_command(record, node, PROFILE, site)
+        command = node_command(record, node, MACHINE, site)
         pairs = [f"{name}={shlex.quote(value)}" for name, value in command.variables.items()]
         root, token = record.root, record.token_file.read_text()
         text = (
@@ -80,7 +80,7 @@ def ours(site: Site, record: Record) -> float:
     """Seconds of the starter, barriers included."""
     began = time.monotonic()
     with Ssh(site.ssh) as ssh, Display() as display:
-        report = Starter(record, PROFILE, site, ssh, SCRIPTS, display).start_all()
+        report = Starter(record, MACHINE, site, ssh, SCRIPTS, display).start_all()
     assert report.exit_code == 0, report.findings
     return time.monotonic() - began
 

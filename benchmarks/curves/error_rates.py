@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
+from reprise.core.files import write_text
 from reprise.curves.judge import judge_run
 from reprise.curves.reference import (
     KlSpec,
@@ -38,7 +39,6 @@ from reprise.curves.reference import (
     load_reference,
 )
 from reprise.curves.spread import ALPHA, bounds
-from reprise.files import write_text
 from reprise.metrics import MetricTable
 from reprise.metrics.rows import Rows
 

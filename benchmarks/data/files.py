@@ -30,8 +30,8 @@ from typing import Any
 
 from huggingface_hub import hf_hub_download
 
-from reprise.data.verified import hash_file
-from reprise.files import dump_json
+from reprise.core.files import dump_json
+from reprise.hub.verified import hash_file
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -45,8 +45,8 @@ FETCH = """
 import sys
 from pathlib import Path
 from reprise.data.fetch import Places, Wanted, fetch
-from reprise.data.hub import Hub
-from reprise.data.verified import Verified
+from reprise.hub.huggingface import Hub
+from reprise.hub.verified import Verified
 cache, target, sha, size, revision = sys.argv[1:]
 wanted = Wanted("a", "org/set", revision, "data/a.parquet", Path(target), sha, int(size), 1791700)
 done = fetch(wanted, Places([Hub("http://127.0.0.1:9", Path(cache))]),
@@ -99,8 +99,8 @@ measured(work)
 CHECK = (
     CLOCK
     + """
-from reprise.data.check import Inputs, check_files
-from reprise.data.router import find_router
+from reprise.data.check.check import Inputs, check_files
+from reprise.data.check.router import find_router
 router = find_router([Path(sys.argv[2])])
 def work():
     report, _, _ = check_files("check", [Path(sys.argv[1])], [], Inputs(router))
@@ -111,9 +111,9 @@ measured(work)
 TOKENS = """
 import sys
 from pathlib import Path
-from reprise.data.check import Inputs, check_files
-from reprise.data.router import find_router
-from reprise.data.tokens import ChatTokenizer
+from reprise.data.check.check import Inputs, check_files
+from reprise.data.check.router import find_router
+from reprise.data.check.tokens import ChatTokenizer
 inputs = Inputs(find_router([Path(sys.argv[2])]), tokenizer=ChatTokenizer(Path(sys.argv[3])))
 report, _, _ = check_files("check", [Path(sys.argv[1])], [], inputs)
 print(report.data["files"][0]["seconds"]["tokens"])

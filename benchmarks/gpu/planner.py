@@ -20,18 +20,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reprise.errors import OperatorError
-from reprise.files import dump_json, write_text
-from reprise.pipeline_place import Place
-from reprise.project import Project
-from reprise.recipe.activations import moe_workspace
-from reprise.recipe.compose import compose
-from reprise.recipe.memory import SERVER_BUFFERS, rollout_weights, training_memory
+from reprise.core.errors import OperatorError
+from reprise.core.files import dump_json, write_text
+from reprise.core.project import Project
+from reprise.flows.place import Place
+from reprise.recipe.config.compose import compose
+from reprise.recipe.config.overrides import Line
+from reprise.recipe.config.verltree import find_tree
 from reprise.recipe.model import Model
-from reprise.recipe.overrides import Line
+from reprise.recipe.plan.activations import moe_workspace
+from reprise.recipe.plan.memory import SERVER_BUFFERS, rollout_weights, training_memory
 from reprise.recipe.setup import Setup
-from reprise.recipe.verltree import find_tree
-from reprise.run.runtime_env import merge_runtime_env
+from reprise.runs.ray.runtime_env import merge_runtime_env
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = Path(__file__).resolve().with_name("measured.json")

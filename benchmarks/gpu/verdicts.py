@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from reprise.core.files import dump_json
 from reprise.curves.judge import judge_run
 from reprise.curves.reference import Reference, load_reference
-from reprise.files import dump_json
 from reprise.metrics import MetricTable, read_run
 
 HERE = Path(__file__).resolve().parent

@@ -33,11 +33,11 @@ from typing import Any
 import psutil
 import yaml
 
-from reprise.files import dump_json
-from reprise.pipeline_rehearsal import RECIPE, Rehearsal, RehearsalOptions
-from reprise.project import Project, find_project
-from reprise.run.attempt import read_steps
-from reprise.run.processes import MARK, marked, stop_all
+from reprise.core.files import dump_json
+from reprise.core.project import Project, find_project
+from reprise.flows.rehearsal import RECIPE, Rehearsal, RehearsalOptions
+from reprise.runs.ray.processes import MARK, marked, stop_all
+from reprise.runs.state.attempt import read_steps
 
 OVERHEAD = ("reprise reproduce", "dashboard", "JobSupervisor", "ray start", "ray.util.client")
 """In the command lines of processes that only the chain starts."""

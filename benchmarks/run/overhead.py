@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "rehearsal"))
 
 from overhead import Measurement, alternate, measure
 
-from reprise.project import Project
-from reprise.run.processes import MARK
+from reprise.core.project import Project
+from reprise.runs.ray.processes import MARK
 
 
 def trained(_: Project, steps: int, scratch: Path) -> Measurement:

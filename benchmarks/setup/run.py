@@ -34,8 +34,8 @@ from lock.servers import smart_http  # noqa: E402
 
 from reprise.lock import read_lock  # noqa: E402
 from reprise.lock.model import Tree  # noqa: E402
-from reprise.lock.setup import setup_trees  # noqa: E402
-from reprise.lock.sources import Mirror  # noqa: E402
+from reprise.trees.setup import setup_trees  # noqa: E402
+from reprise.trees.sources import Mirror  # noqa: E402
 
 FORGE = "https://github.com/"
 

@@ -25,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from reprise.files import dump_json
+from reprise.core.files import dump_json
 from reprise.triage.patterns import load_library
 
 _PART = 4 << 20

@@ -155,7 +155,7 @@ def install(options: argparse.Namespace) -> None:
     with proved(meant, lock, options):
         if hashed:
             listed = Path("/tmp/locked.txt")  # noqa: S108  # a layer in the making has one user
-            listed.write_text("".join(f"{pinned(item)}\n" for item in hashed))
+            listed.write_text("".join(f"{pinned(item)}\n" for item in hashed), encoding="utf-8")
             pip("--require-hashes", "-r", str(listed), *links)
             listed.unlink()
         index = options.nvidia_index.read_text().strip() if options.nvidia_index.is_file() else ""

@@ -1,4 +1,7 @@
-"""Arguments in, a report out: every command parses, calls one function and prints."""
+"""Arguments in, a report out: every command parses, calls one function and prints.
+
+What all commands share is here, the commands are in `commands`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ __all__ = ["app", "main"]
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
 _GROUPS = (
     *("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "train", "reproduce"),
-    *("runs", "triage", "checkpoint", "curves", "image"),
+    *("rehearsal", "runs", "triage", "checkpoint", "curves", "image", "explain"),
 )
 # Commands whose module has another name.
 _MODULES = {
@@ -61,7 +64,7 @@ def _build(groups: tuple[str, ...] = _GROUPS) -> typer.Typer:
         """From pinned commits to a judged training curve."""
 
     for group in groups:
-        importlib.import_module(f"reprise.cli.{group}").register(made)
+        importlib.import_module(f"reprise.cli.commands.{group}").register(made)
     return made
 
 

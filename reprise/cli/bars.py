@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from reprise.progress import Display, Task
+from reprise.core.progress import Display, Task
 
 __all__ = ["Bars", "showing"]
 

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from reprise.errors import OperatorError
-from reprise.findings import Finding, Report, Severity, State, Verdict
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Finding, Report, Severity, State, Verdict
 
 __all__ = ["JsonFlag", "finish", "guard"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from reprise.findings import Report
+from reprise.core.findings import Report
 
 if TYPE_CHECKING:
     import typer

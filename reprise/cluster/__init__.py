@@ -1,1 +1,4 @@
-"""The room that knows the machines: hostfile, SSH, doctor, start and stop of Ray."""
+"""The hosts of a cluster: hostfile, site file, SSH, and the life of Ray on them.
+
+Whether the hosts are ready for training is the doctor's part.
+"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 
 __all__ = ["jobs_address"]
 
@@ -29,16 +29,9 @@ def jobs_address(text: str, on_head: bool = False) -> tuple[str, str | None]:
         raise OperatorError(_RULE, text, f"{scheme}:// is not the Jobs API's protocol", fix)
     place = rest.split("/", 1)[0]
     if "@" in place:
-        raise OperatorError(
-            _RULE,
-            text,
-            "holds a login: Ray knows tokens only",
-            "leave it out; RAY_AUTH_TOKEN_PATH names the token's file",
-        )
+        raise OperatorError("ray-address.holds-login-ray", text)
     if place.count(":") > 1 and not place.startswith("["):
-        raise OperatorError(
-            _RULE, text, "an IPv6 address stands in brackets", f"http://[ADDRESS]:{_DASHBOARD}"
-        )
+        raise OperatorError("ray-address.ipv-address-stands", text, dashboard=_DASHBOARD)
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -49,18 +42,10 @@ def jobs_address(text: str, on_head: bool = False) -> tuple[str, str | None]:
         raise OperatorError(_RULE, text, "names no host or no port", fix)
     if port in _OTHER:
         raise OperatorError(
-            _RULE,
-            text,
-            f"{port} is {_OTHER[port]}, not the Jobs API's",
-            f"use {_DASHBOARD}, or what --dashboard-port said",
+            "ray-address.jobs-api-s", text, port=port, other=_OTHER[port], dashboard=_DASHBOARD
         )
     if _is_loopback(host) and not on_head:
-        raise OperatorError(
-            _RULE,
-            text,
-            "a loopback address is this machine, which is not the head",
-            "name the head's address",
-        )
+        raise OperatorError("ray-address.loopback-address-machine", text)
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}:{port}", note
 

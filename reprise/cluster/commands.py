@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reprise.cluster.profile import Profile
+from reprise.cluster.doctor.rules_network import covering
 from reprise.cluster.record import Node, Record, bracketed
-from reprise.cluster.rules_network import covering
 from reprise.cluster.site import Site
+from reprise.machines.registry import Machine
 
 __all__ = ["NodeCommand", "node_command"]
 
@@ -35,22 +35,22 @@ class NodeCommand:
         return " ".join([*pairs, shlex.join(self.words)])
 
 
-def node_command(record: Record, node: Node, profile: Profile, site: Site) -> NodeCommand:
+def node_command(record: Record, node: Node, machine: Machine, site: Site) -> NodeCommand:
     """The command of one node; the first node of the record is the head."""
-    variables = _variables(record, node, profile, site)
+    variables = _variables(record, node, machine, site)
     ray = [
         record.python,
         "-m",
         "ray.scripts.scripts",
         "start",
-        *_flags(record, node, profile, site),
+        *_flags(record, node, machine, site),
     ]
     if record.image is None:
         return NodeCommand(node, tuple(ray), variables)
-    return NodeCommand(node, (*_container(record, profile, site, variables), *ray), variables)
+    return NodeCommand(node, (*_container(record, machine, site, variables), *ray), variables)
 
 
-def _flags(record: Record, node: Node, profile: Profile, site: Site) -> list[str]:
+def _flags(record: Record, node: Node, machine: Machine, site: Site) -> list[str]:
     """Flags of `ray start`: every address and port stated, nothing left to a guess."""
     ports = site.ports
     head = node is record.nodes[0]
@@ -76,22 +76,23 @@ def _flags(record: Record, node: Node, profile: Profile, site: Site) -> list[str
         f"--min-worker-port={ports.worker_low}",
         f"--max-worker-port={ports.worker_high}",
         "--disable-usage-stats",
-        *profile.ray_flags,
+        *machine.profile.ray_flags,
     ]
-    if not profile.ray_sees_cards:
+    if not machine.accelerator.ray_counts:
         flags.append(f"--num-gpus={node.slots}")
     if record.image is not None:
         flags.append("--block")
     return flags
 
 
-def _variables(record: Record, node: Node, profile: Profile, site: Site) -> dict[str, str]:
-    """The site's variables win over the profile's; what makes the cluster one wins over both."""
+def _variables(record: Record, node: Node, machine: Machine, site: Site) -> dict[str, str]:
+    """The site's variables win over the machine's; what makes the cluster one wins over both."""
     names = [value for other in record.nodes for value in (other.name, other.ip)]
-    given = {**dict.fromkeys(profile.interface_variables, node.interface), **site.variables}
+    interfaces = dict.fromkeys(machine.accelerator.interface_variables, node.interface)
+    given = {**interfaces, **site.variables}
     existing = given.get("no_proxy") or given.get("NO_PROXY") or ""
     return {
-        **profile.ray_variables,
+        **machine.profile.ray_variables,
         **given,
         **{name: covering(existing, names) for name in _NO_PROXY},
         "RAY_AUTH_MODE": "token",
@@ -103,16 +104,16 @@ def _variables(record: Record, node: Node, profile: Profile, site: Site) -> dict
 
 
 def _container(
-    record: Record, profile: Profile, site: Site, variables: Mapping[str, str]
+    record: Record, machine: Machine, site: Site, variables: Mapping[str, str]
 ) -> list[str]:
     """The engine's words up to the image; `-e NAME` takes the value from the environment."""
     words = [record.engine, "run", "-d", "--name", record.container]
     words += ["--label", f"reprise.cluster={record.id}", "--network=host", "--ipc=host"]
-    words += [*profile.container_flags, *site.container.flags]
+    words += [*machine.profile.container_flags, *site.container.flags]
     words += ["-v", f"{record.root}:{record.root}"]
     for path in dict.fromkeys([*site.container.mounts, *site.paths.shared().values()]):
         words += ["-v", path if ":" in path else f"{path}:{path}"]
-    for name, value in profile.container_variables.items():
+    for name, value in machine.profile.container_variables.items():
         words += ["-e", f"{name}={value}"]
     for name in ("REPRISE_CLUSTER", *variables):
         words += ["-e", name]

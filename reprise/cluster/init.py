@@ -9,13 +9,13 @@ from pathlib import Path
 
 import tomlkit
 
-from reprise.cluster.facts import Address, Facts
-from reprise.cluster.hostfile import read_hostfile
-from reprise.cluster.names import unfold
-from reprise.cluster.rules_network import INNER
-from reprise.errors import OperatorError
-from reprise.files import write_text
-from reprise.findings import Report
+from reprise.cluster.doctor.facts import Address, Facts
+from reprise.cluster.doctor.rules_network import INNER
+from reprise.cluster.hosts.hostfile import read_hostfile
+from reprise.cluster.hosts.names import unfold
+from reprise.core.errors import OperatorError
+from reprise.core.files import write_text
+from reprise.core.findings import Report
 
 __all__ = ["Found", "allocation", "hostfile_text", "site_text", "write_new"]
 
@@ -41,7 +41,7 @@ def allocation(environment: Mapping[str, str], mpi_hostfile: Path) -> Found | No
     if listed := environment.get("SLURM_JOB_NODELIST"):
         return Found(tuple(unfold([listed])), "SLURM_JOB_NODELIST", slots)
     if (named := environment.get("PBS_NODEFILE")) and Path(named).is_file():
-        lines = Path(named).read_text().split()
+        lines = Path(named).read_text(encoding="utf-8").split()
         return Found(tuple(dict.fromkeys(lines)), f"PBS_NODEFILE={named}")
     for name, listed in sorted(environment.items()):
         if re.fullmatch(r"VC_[A-Z0-9_]+_HOSTS", name) and listed:
@@ -63,7 +63,7 @@ def hostfile_text(found: Found | None, here: str, slots: int) -> str:
     lines = [
         "# One host a line, the first is the head; docs/cluster.md lists every form.",
         f"# slots: accelerators of the host; {count} is "
-        + ("what the scheduler gave" if found and found.slots else "what the profile suggests"),
+        + ("what the scheduler gave" if found and found.slots else "what this kind of machine has"),
     ]
     if found is None:
         lines += ["# No allocation of a scheduler was found: name your hosts here."]
@@ -73,13 +73,13 @@ def hostfile_text(found: Found | None, here: str, slots: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def site_text(facts: Facts, profile: str, why: str, python: str) -> str:
+def site_text(facts: Facts, machine: str, why: str, python: str) -> str:
     """A site file; what was found but is a choice stands there as a comment."""
     lines = [
         f"# What is true of this site and of no recipe; written on {facts.one('hostname')}.",
         "# A line with # in front is a choice that was found and is yours to make.",
         "",
-        f"profile = {_toml(profile)}  # {why}",
+        f"machine = {_toml(machine)}  # {why}",
         "",
         "[paths]",
         f"python = {_toml(python)}  # the interpreter that has Ray, on every node",
@@ -148,16 +148,11 @@ def _word(text: str) -> str:
 def write_new(path: Path, text: str, report: Report) -> None:
     """Write a file that is not there yet; one that is there is left as it is, and told of."""
     if path.exists():
-        report.note("init", str(path), "is there already and was left as it is")
+        report.note("init.already-left", str(path))
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     except OSError as error:
-        raise OperatorError(
-            "init",
-            str(path),
-            f"could not be written: {error.strerror}",
-            "name another place: SITE=FILE for the site file, the argument for the hostfile",
-        ) from None
-    report.note("init", str(path), "was written; read it, every line says why it is there")
+        raise OperatorError("init.could-written", str(path), strerror=error.strerror) from None
+    report.note("init.written-read-every", str(path))

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reprise.cluster.answer import Answer
-from reprise.cluster.doctor import Scripts
-from reprise.cluster.facts import parse_facts
+from reprise.cluster.doctor.doctor import Scripts
+from reprise.cluster.doctor.facts import parse_facts
 from reprise.cluster.record import Node, Record
 from reprise.cluster.ssh import Ssh, assignments
 

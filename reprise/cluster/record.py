@@ -9,23 +9,31 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import orjson
 from platformdirs import user_state_path
+from pydantic import Field
 
-from reprise.cluster.hostfile import Host
-from reprise.errors import OperatorError
-from reprise.files import dump_json, sha256_text, write_text
+from reprise.cluster.hosts.hostfile import Host
+from reprise.core.documents import Document, Kind, Part, read_document, write_document
+from reprise.core.files import sha256_text, write_text
 
 __all__ = ["Node", "Record", "find_record", "new_record"]
 
 
-@dataclass(slots=True)
-class Node:
-    """A host of the cluster as it was started: address, card of the network, GPUs offered."""
+_KIND = Kind(
+    rule="cluster-record",
+    noun="the record of a cluster",
+    version=1,
+    fix="correct the file (docs/schemas/cluster.json lists its keys); without it, reprise doctor "
+    "HOSTFILE lists what runs on the hosts",
+    absent="start the cluster: reprise cluster up HOSTFILE",
+)
+
+
+class Node(Part):
+    """A host of the cluster as it was started: address, network interface, GPUs offered."""
 
     name: str
     slots: int
@@ -40,13 +48,16 @@ class Node:
         return Host(self.name, self.slots, 0, self.user, self.port, self.ip)
 
 
-@dataclass(slots=True)
-class Record:
-    """One cluster. `id` marks its processes; `nodes[0]` is the head; `root` its folder on nodes."""
+class Record(Document):
+    """A cluster that was started: cluster.json in the operator's state folder.
 
+    `id` marks its processes; `nodes[0]` is the head; `root` its folder on the nodes.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
     id: str
     hostfile: str
-    created: float
+    created: float = Field(description="Seconds since the epoch.")
     root: str
     profile: str
     python: str
@@ -54,7 +65,7 @@ class Record:
     image: str | None
     gcs_port: int
     dashboard_port: int
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[Node] = Field(min_length=1)
 
     @property
     def folder(self) -> Path:
@@ -79,13 +90,13 @@ class Record:
     def save(self) -> None:
         """Write the record, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        dump_json(self.folder / "cluster.json", asdict(self))
+        write_document(self.folder / "cluster.json", self)
 
     def remove(self) -> None:
         """Forget the cluster, token included: when nothing of it is left."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def to_json(self) -> dict[str, Any]:
+    def shown(self) -> dict[str, Any]:
         """What `--json` prints of it; the token is named, never shown."""
         return {
             "id": self.id,
@@ -113,14 +124,7 @@ def find_record(hostfile: Path) -> Record | None:
     path = _folder(hostfile) / "cluster.json"
     if not path.exists():
         return None
-    try:
-        values = orjson.loads(path.read_bytes())
-        nodes = [Node(**node) for node in values.pop("nodes")]
-        return Record(**values, nodes=nodes)
-    except (orjson.JSONDecodeError, TypeError, KeyError) as error:
-        raise OperatorError(
-            "cluster-record", str(path), f"is no record of a cluster: {error}", "look at the file"
-        ) from None
+    return read_document(Record, path, _KIND)
 
 
 def new_record(hostfile: Path, values: dict[str, Any], nodes: list[Node], temp: str) -> Record:

@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 from platformdirs import user_config_path
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 
 __all__ = ["Container", "Paths", "Ports", "Site", "SshSettings", "load_site", "site_path"]
 
@@ -137,7 +137,11 @@ class Network(_Table):
 class Site(_Table):
     """The whole file."""
 
-    profile: Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]*$")] | None = None
+    machine: Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]*$")] | None = Field(
+        default=None,
+        # The key's name before it became one for all.
+        validation_alias=AliasChoices("machine", "profile"),
+    )
     ssh: SshSettings = SshSettings()
     paths: Paths = Paths()
     network: Network = Network()
@@ -172,12 +176,12 @@ def load_site(path: Path | None = None) -> Site:
     path = path or site_path()
     if not path.is_file():
         if named:
-            raise OperatorError(_RULE, str(path), "there is no such site file", "reprise init")
+            raise OperatorError("site.such-site-file", str(path))
         return Site()
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OperatorError(_RULE, str(path), f"is no TOML: {error}", "correct the file") from None
+        raise OperatorError("site.toml", str(path), error=error) from None
     try:
         return Site.model_validate(values)
     except ValidationError as error:

@@ -22,9 +22,9 @@ from types import TracebackType
 from typing import IO, Self
 
 from reprise.cluster.answer import Answer, Outcome, classify
-from reprise.cluster.hostfile import Host
+from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import SshSettings
-from reprise.errors import CannotTell
+from reprise.core.errors import CannotTell
 
 __all__ = ["Job", "Ssh", "assignments", "framed", "run_here"]
 
@@ -62,9 +62,7 @@ class Ssh:
     def __init__(self, settings: SshSettings) -> None:
         self.settings = settings
         if shutil.which("ssh") is None:
-            raise CannotTell(
-                "ssh", "ssh", "there is no OpenSSH client here", "install openssh-client"
-            )
+            raise CannotTell("ssh.openssh-client-here", "ssh")
         # Sockets have paths of at most 107 bytes: a short folder, whatever TMPDIR says.
         root = tempfile.gettempdir()
         folder = tempfile.mkdtemp(prefix="rp-", dir=root if len(root) < 40 else "/tmp")  # noqa: S108

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from reprise.cluster.answer import Answer
 from reprise.cluster.commands import NodeCommand, node_command
-from reprise.cluster.doctor import Scripts
+from reprise.cluster.doctor.doctor import Scripts
 from reprise.cluster.nodes import Listed, NodeList, ask_api
-from reprise.cluster.profile import Profile
 from reprise.cluster.record import Node, Record
 from reprise.cluster.site import Site
 from reprise.cluster.ssh import Job, Ssh, assignments
 from reprise.cluster.status import ClusterState
 from reprise.cluster.stop import stop_nodes
-from reprise.findings import Report
-from reprise.progress import Display
+from reprise.core.findings import Report
+from reprise.core.progress import Display
+from reprise.machines.registry import Machine
 
 __all__ = ["Starter"]
 
@@ -32,7 +32,7 @@ class Starter:
     """Starts nodes of one record. Whatever fails, what it started is stopped again."""
 
     record: Record
-    profile: Profile
+    machine: Machine
     site: Site
     ssh: Ssh
     scripts: Scripts
@@ -40,7 +40,7 @@ class Starter:
 
     def command(self, node: Node) -> NodeCommand:
         """The command of one node."""
-        return node_command(self.record, node, self.profile, self.site)
+        return node_command(self.record, node, self.machine, self.site)
 
     def start_all(self) -> Report:
         """Start head and workers; the report is a problem when anything fails."""
@@ -83,7 +83,7 @@ class Starter:
         """Run the start script on the nodes in parallel; a host's own error becomes a finding."""
         names = ", ".join(node.name for node in nodes[:4]) + (" …" if len(nodes) > 4 else "")
         task = self.display.task(f"start Ray on {names}", len(nodes), "hosts")
-        token = self.record.token_file.read_text()
+        token = self.record.token_file.read_text(encoding="utf-8")
         jobs = [(node.host, self._script(node, token)) for node in nodes]
         answers = self.ssh.run(jobs, _START_SECONDS, lambda answer: task.advance(1, answer.host))
         slow = [n for n, a in zip(nodes, answers, strict=True) if _SLOW_START in a.said]
@@ -128,12 +128,7 @@ class Starter:
             return True
         said = " | ".join(answer.said.splitlines()[-8:]) or answer.outcome.value
         what = "Ray did not start" if answer.reached else f"the start failed ({answer.outcome})"
-        report.failed(
-            "start",
-            answer.host,
-            f"{what}: {said}",
-            "correct what the host says here, then repeat the command",
-        )
+        report.failed("start.plain", answer.host, what=what, said=said)
         return False
 
     def _barrier(self, nodes: Sequence[Node], report: Report) -> NodeList | None:
@@ -145,11 +140,11 @@ class Starter:
         task.end(found.why or f"{len(nodes) - len(short)} of {len(nodes)} there")
         if found.why is not None:
             report.failed(
-                "barrier",
+                "barrier.node-list-did",
                 self.record.nodes[0].name,
-                f"the node list at {self.record.address} did not answer within "
-                f"{_BARRIER_SECONDS:.0f} s: {found.why}",
-                "look at the head's load and its firewall, then repeat the command",
+                address=self.record.address,
+                barrier_seconds=_BARRIER_SECONDS,
+                why=found.why,
             )
             return None
         for name, message in short.items():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reprise.cluster.doctor import Scripts
+from reprise.cluster.doctor.doctor import Scripts
 from reprise.cluster.nodes import NodeList, Standing, api_job, node_list, standing_of, state_job
 from reprise.cluster.record import Node, Record
 from reprise.cluster.ssh import Ssh
-from reprise.findings import Report
+from reprise.core.findings import Report
 
 __all__ = ["ClusterState", "cluster_state", "judge_state"]
 
@@ -64,10 +64,7 @@ def judge_state(record: Record, state: ClusterState) -> Report:
     report = Report("cluster status")
     if state.listed.why is not None:
         report.failed(
-            "api",
-            record.nodes[0].name,
-            f"the node list at {record.address} does not answer: {state.listed.why}",
-            "read the head's logs, then: reprise cluster down, reprise cluster up",
+            "api.node-list-does", record.nodes[0].name, address=record.address, why=state.listed.why
         )
     else:
         report.passed("api")
@@ -90,6 +87,6 @@ def judge_state(record: Record, state: ClusterState) -> Report:
                 fix = "the head holds the cluster: reprise cluster down, then reprise cluster up"
             report.failed("node", node.name, fault, fix)
     report.settle("node")
-    report.data["cluster"] = record.to_json()
+    report.data["cluster"] = record.shown()
     report.data["nodes"] = rows
     return report

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reprise.cluster.answer import Answer
-from reprise.cluster.doctor import Scripts
-from reprise.cluster.facts import parse_facts
-from reprise.cluster.hostfile import Host
+from reprise.cluster.doctor.doctor import Scripts
+from reprise.cluster.doctor.facts import parse_facts
+from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.record import Node, Record
 from reprise.cluster.ssh import Ssh, assignments
-from reprise.findings import Report
+from reprise.core.findings import Report
 
 __all__ = ["stop_cluster", "stop_nodes"]
 
@@ -39,19 +39,11 @@ def _judge(answer: Answer, report: Report) -> bool:
     if facts.one("stopped") != "yes":
         said = (answer.said.splitlines() or [answer.outcome.value])[-1]
         report.unknown(
-            "stop",
-            answer.host,
-            f"could not be stopped ({answer.outcome.value}): {said}",
-            "repeat `reprise cluster down` when the host answers again",
+            "stop.could-stopped", answer.host, outcome_value=answer.outcome.value, said=said
         )
         return False
     if left := facts.all("left"):
-        report.failed(
-            "stop",
-            answer.host,
-            f"did not go: {', '.join(left)}",
-            "look at it on the host; nothing but this cluster's own was touched",
-        )
+        report.failed("stop.did-go", answer.host, lefts=", ".join(left))
         return False
     return True
 

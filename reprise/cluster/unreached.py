@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reprise.cluster.answer import Answer, Outcome
-from reprise.cluster.hostline import Host
+from reprise.cluster.hosts.hostline import Host
 
 __all__ = ["why"]
 

@@ -1,4 +1,7 @@
-"""References, verdict and report: does this run train like the recorded ones?"""
+"""References, verdict and report: does a run train like the recorded ones?
+
+Every check of the verdict belongs here, with its error rates.
+"""
 
 from reprise.curves.judge import Judgement, Outcome, judge_run
 from reprise.curves.reference import Reference, load_reference

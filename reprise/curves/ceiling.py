@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from reprise.core.findings import Finding, State
 from reprise.curves.mismatch import ENOUGH, valid_probs_diff
 from reprise.curves.reference import ProbsDiffSpec
 from reprise.curves.result import CheckResult, note, number
-from reprise.findings import Finding, State
 from reprise.metrics import MetricTable, Series
 
 __all__ = ["ceiling"]

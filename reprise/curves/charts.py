@@ -9,10 +9,10 @@ import altair as alt
 import numpy as np
 import vl_convert
 
+from reprise.core.findings import State
 from reprise.curves.mismatch import valid_probs_diff
 from reprise.curves.reference import Reference
 from reprise.curves.result import Judgement, Outcome, WindowResult
-from reprise.findings import State
 from reprise.metrics import MetricTable, Series
 
 __all__ = ["draw", "to_png", "to_svg"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Finding, State
 from reprise.curves.alias import ValidationSet, find_metric
 from reprise.curves.ceiling import ceiling
 from reprise.curves.mismatch import against_seeds, valid_probs_diff
@@ -10,8 +12,6 @@ from reprise.curves.result import CheckResult, Judgement, Outcome, note, number,
 from reprise.curves.reward import resolution, reward_windows
 from reprise.curves.soundness import complete, finite
 from reprise.curves.validation import validation
-from reprise.errors import OperatorError
-from reprise.findings import Finding, State
 from reprise.metrics import MetricTable
 
 __all__ = ["CheckResult", "Judgement", "Outcome", "ValidationSet", "judge_run"]
@@ -35,10 +35,7 @@ def judge_run(
     """
     if expected_steps < 1:
         raise OperatorError(
-            "steps",
-            table.run,
-            f"expected a positive number of steps that the run was to train, got {expected_steps}",
-            "state it: reprise curves compare RUN --reference REF --steps N",
+            "steps.expected-positive-number", table.run, expected_steps=expected_steps
         )
     steps = min(expected_steps, reference.steps)
     metrics = reference.metrics

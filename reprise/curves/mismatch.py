@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from reprise.core.findings import Finding, State
 from reprise.curves.reference import ProbsDiffSpec
 from reprise.curves.result import CheckResult, WindowResult, note
 from reprise.curves.reward import split
 from reprise.curves.spread import ALPHA, bounds
-from reprise.findings import Finding, State
 from reprise.metrics import MetricTable, Series
 from reprise.metrics.table import FloatArray
 

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from reprise.errors import OperatorError
-from reprise.files import sha256_file
-from reprise.findings import Report
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_file, write_text
+from reprise.core.findings import Report
 from reprise.metrics import MetricTable, is_validation, read_run
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "RunFile",
     "ValidationSpec",
     "load_reference",
+    "write_manifest",
 ]
 
 MANIFEST = "reference.toml"
@@ -165,6 +166,20 @@ def load_reference(path: Path) -> Reference:
         seeds,
         parsed.provenance,
     )
+
+
+def write_manifest(folder: Path, values: Mapping[str, Any], head: str) -> None:
+    """Write reference.toml into `folder`: `values` by ReferenceFile's keys, `head` as a comment.
+
+    Raises pydantic's ValidationError for values that could not be read again.
+    """
+    import tomlkit
+
+    known = ReferenceFile.model_validate(values)
+    document = tomlkit.document()
+    document.add(tomlkit.comment(head))
+    document.update(known.model_dump(mode="json", by_alias=True, exclude_unset=True))
+    write_text(folder / MANIFEST, tomlkit.dumps(document))
 
 
 def _parse(manifest: Path, report: Report) -> ReferenceFile | None:

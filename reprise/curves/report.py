@@ -6,10 +6,10 @@ import html
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from reprise.core.files import write_text, writing
+from reprise.core.findings import State
 from reprise.curves.reference import Reference
 from reprise.curves.result import CheckResult, Judgement, number
-from reprise.files import dump_json, write_text, writing
-from reprise.findings import State
 from reprise.metrics import MetricTable
 
 __all__ = ["write_report"]
@@ -46,12 +46,11 @@ def write_report(
     """
     # Altair takes a second to import; what only reads or judges curves does not wait for it.
     from reprise.curves.charts import draw, to_png, to_svg
+    from reprise.curves.verdict import write_verdict
 
     figure = draw(judgement, table, reference)
     png, svg = to_png(figure), to_svg(figure)
-    value = judgement.to_json()
-    value["provenance"] = {"run": dict(provenance), "reference": dict(reference.provenance)}
-    dump_json(folder / "verdict.json", value)
+    write_verdict(folder, judgement, reference, provenance)
     with writing(folder / "curves.png") as file:
         file.write(png)
     write_text(folder / "report.html", _page(judgement, reference, provenance, svg))

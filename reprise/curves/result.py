@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from reprise.findings import Finding, Report, Severity, State
+from reprise.core.findings import Finding, Report, Severity, State
 
 __all__ = ["CheckResult", "Judgement", "Outcome", "WindowResult", "number", "outcome_of"]
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
+from reprise.core.findings import State
 from reprise.curves.reference import Reference, RewardSpec
 from reprise.curves.result import CheckResult, WindowResult, number
 from reprise.curves.shape import lag, parting
 from reprise.curves.spread import ALPHA, Bounds, bounds, coverage, fill, needed_runs, step_noise
-from reprise.findings import State
 from reprise.metrics import MetricTable, Series
 from reprise.metrics.table import FloatArray
 

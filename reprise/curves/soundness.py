@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from reprise.core.findings import State
 from reprise.curves.result import CheckResult, note
-from reprise.findings import State
 from reprise.metrics import MetricTable, spans
 
 __all__ = ["Event", "collapse_events", "complete", "finite"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from reprise.core.findings import Finding, State
 from reprise.curves.reference import Reference, ValidationSpec
 from reprise.curves.result import CheckResult, WindowResult, note, number
 from reprise.curves.spread import ALPHA, bounds
-from reprise.findings import Finding, State
 from reprise.metrics import MetricTable
 from reprise.metrics.table import IntArray
 

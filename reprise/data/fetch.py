@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reprise.data.hub import Hub
-from reprise.data.place import Mismatch, place, room_for
-from reprise.data.verified import Verified
-from reprise.errors import CannotTell, OperatorError
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.hub.huggingface import Hub
+from reprise.hub.place import Mismatch, place, room_for
+from reprise.hub.verified import Verified
 
 __all__ = ["Fetched", "Places", "Wanted", "count_rows", "fetch"]
 
@@ -104,11 +104,12 @@ def _in_the_way(wanted: Wanted, found: str) -> OperatorError:
     size = wanted.target.stat().st_size
     expected = f"{wanted.bytes:,} bytes, " if wanted.bytes else ""
     return OperatorError(
-        "data-hash",
+        "data-hash.another-file-expected",
         str(wanted.target),
-        f"another file is there: expected {expected}sha256 {wanted.sha256}; found {size:,} bytes, "
-        f"sha256 {found} (a file that was loaded and written again has other bytes)",
-        "move it away, or repeat with --replace",
+        expected=expected,
+        sha256=wanted.sha256,
+        size=size,
+        found=found,
     )
 
 
@@ -129,11 +130,11 @@ def _from_local(
             room_for(wanted.target.parent, wanted.bytes)
             return place(candidate, wanted.target, wanted.sha256, False, progress), str(candidate)
     raise OperatorError(
-        "data-missing",
+        "data-missing.looked",
         str(local),
-        f"{wanted.target.name} of {wanted.name} is not there "
-        f"(looked for {', '.join(str(item) for item in candidates)})",
-        "give the file itself, or a folder that holds it",
+        target_name=wanted.target.name,
+        wanted_name=wanted.name,
+        items=", ".join(str(item) for item in candidates),
     )
 
 
@@ -168,15 +169,16 @@ def count_rows(wanted: Wanted) -> None:
 
     Raises OperatorError.
     """
-    from reprise.data.parquet import open_parquet  # PyArrow is not needed to fetch
+    from reprise.data.read.parquet import open_parquet
 
     if wanted.rows is None or wanted.target.suffix != ".parquet":
         return
     file = open_parquet(wanted.target)
     if file.metadata.num_rows != wanted.rows:
         raise OperatorError(
-            "data-rows",
+            "data-rows.rows-lock-says",
             str(wanted.target),
-            f"{file.metadata.num_rows:,} rows, the lock says {wanted.rows:,} for these bytes",
-            f"correct `rows` of data.{wanted.name} in versions.lock",
+            num_rows=file.metadata.num_rows,
+            rows=wanted.rows,
+            wanted_name=wanted.name,
         )

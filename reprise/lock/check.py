@@ -9,11 +9,11 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from reprise.errors import OperatorError
-from reprise.files import sha256_file
-from reprise.findings import Report
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_file
+from reprise.core.findings import Report
 from reprise.lock.lines import Lines, line_of, locate
-from reprise.lock.model import MACHINES, Environment, Lock
+from reprise.lock.model import MACHINES, Environment, Lock, Shipped
 from reprise.lock.read import LockError, machine_hash, parse_lock, read_text
 from reprise.lock.requirements import pins_sha256, read_pins
 
@@ -46,6 +46,10 @@ def check_lock(path: Path) -> Report:
         where = f"{path.name}:{line_of(lines, ('environment', name))}"
         _environment(report, path.parent, name, environment, where)
     report.settle("lock-environment")
+    for name, shipped in lock.shipped.items():
+        where = f"{path.name}:{line_of(lines, ('shipped', name))}"
+        _shipped(report, path.parent, name, shipped, where)
+    report.settle("lock-shipped")
     report.data["machines"] = {
         machine: {
             "sha256": machine_hash(lock, machine),
@@ -126,6 +130,24 @@ def _contradictions(report: Report, lock: Lock, lines: Lines, file: str) -> None
             message = f"contradiction.{name}: {item.declares!r} is not a requirement"
             report.failed(rule, where, message, "write it as the declaring file does")
     report.settle(rule)
+
+
+def _shipped(report: Report, root: Path, name: str, shipped: Shipped, where: str) -> None:
+    """The shipped files must be the locked ones."""
+    rule = "lock-shipped"
+    folder = (root / shipped.path).parent
+    fix = f"git checkout -- {shipped.path.rpartition('/')[0]}"
+    for file, expected in shipped.digests().items():
+        path = folder / file
+        if not path.is_file():
+            report.failed(rule, where, f"shipped.{name}: {path} does not exist", fix)
+        elif (found := sha256_file(path)) != expected:
+            message = f"{path} has sha256 {found}, the lock says {expected}"
+            report.failed(rule, where, message, fix)
+    weights = root / shipped.path
+    if weights.is_file() and shipped.bytes not in (None, size := weights.stat().st_size):
+        message = f"{weights} has {size} bytes, the lock says {shipped.bytes}"
+        report.failed(rule, where, message, fix)
 
 
 def _environment(

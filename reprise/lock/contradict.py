@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from reprise.findings import Report
+from reprise.core.findings import Report
 from reprise.lock.declared import declarations, normal
 from reprise.lock.installed import Installed
 from reprise.lock.model import Contradiction, Lock, Machine

@@ -10,7 +10,7 @@ import orjson
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from reprise.errors import CannotTell
+from reprise.core.errors import CannotTell
 
 __all__ = ["Distribution", "Installed", "query"]
 

@@ -8,7 +8,7 @@ part of it, so that they can be bettered without moving a machine's hash.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,9 @@ from pydantic import (
     StringConstraints,
     model_validator,
 )
+
+from reprise.core.errors import OperatorError
+from reprise.machines.registry import lock_keys, machine_named
 
 __all__ = [
     "KINDS",
@@ -32,13 +35,26 @@ __all__ = [
     "Machine",
     "Model",
     "Package",
+    "Shipped",
     "Submodule",
     "Tree",
 ]
 
-# `operator` is the machine where the operator sits, `gpu` the rehearsal on one GPU.
-Machine = Literal["h20", "musa", "rehearsal", "gpu", "operator"]
-MACHINES: tuple[Machine, ...] = get_args(Machine)
+MACHINES = lock_keys()
+
+
+def _lock_key(value: str) -> str:
+    """Any name of a machine is taken as the one that this file uses."""
+    if value in MACHINES:
+        return value
+    try:
+        return machine_named(value).lock
+    except OperatorError as error:
+        raise ValueError(f"{error.message}; expected one of {', '.join(MACHINES)}") from None
+
+
+Machine = Annotated[str, AfterValidator(_lock_key)]
+"""A machine's key in this file (`lock` of reprise.machines.registry.Machine)."""
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]
@@ -214,6 +230,29 @@ class Model(Entry):
     also_seen: tuple[GitHash, ...] = ()
 
 
+class Shipped(Entry):
+    """A file that was computed once and is part of the project: its bytes are locked, not the way.
+
+    `path` is the file, `sha256` and `bytes` are its own; `files` gives the sha256 of what belongs
+    to it in the same folder, by name. `made_by` says how it was computed and `made_on` where. It
+    is not part of a machine's hash: what uses it has its sha256 in a key of its own.
+    """
+
+    pinning_keys = ("sha256", "bytes")
+
+    path: RelativePath
+    sha256: Sha256 | None = None
+    bytes: Count | None = None
+    files: dict[RelativePath, Sha256] = Field(default_factory=dict)
+    made_by: Text
+    made_on: Text
+
+    def digests(self) -> dict[str, str]:
+        """The sha256 of each file of the folder, by name; without those that are not locked."""
+        own = {self.path.rpartition("/")[2]: self.sha256} if self.sha256 else {}
+        return own | self.files
+
+
 class Environment(Entry):
     """A Python environment: a requirements file in which every wheel stands with its hashes.
 
@@ -274,6 +313,7 @@ class Lock(Base):
     package: dict[Name, Package] = Field(default_factory=dict)
     data: dict[Name, Data] = Field(default_factory=dict)
     model: dict[Name, Model] = Field(default_factory=dict)
+    shipped: dict[Name, Shipped] = Field(default_factory=dict)
     environment: dict[Name, Environment] = Field(default_factory=dict)
     contradiction: dict[Name, Contradiction] = Field(default_factory=dict)
 
@@ -290,4 +330,4 @@ class Lock(Base):
         return dict(self.entries()).get(name)
 
 
-KINDS = ("tree", "image", "package", "data", "model", "environment")
+KINDS = ("tree", "image", "package", "data", "model", "shipped", "environment")

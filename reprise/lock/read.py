@@ -6,19 +6,28 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from reprise.errors import OperatorError
-from reprise.files import sha256_text
-from reprise.findings import Report
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_text
+from reprise.core.findings import Report
+from reprise.core.nearby import did_you_mean, nearest_words
 from reprise.lock.lines import Lines, line_of, locate
 from reprise.lock.model import KINDS, MACHINES, Lock, Machine
-from reprise.nearby import did_you_mean, nearest_words
 
-__all__ = ["LockError", "data_folder", "machine_hash", "parse_lock", "read_lock", "resolve_name"]
+__all__ = [
+    "LockError",
+    "data_folder",
+    "entries_of",
+    "machine_hash",
+    "parse_lock",
+    "read_lock",
+    "resolve_name",
+]
 
 _TOML_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
@@ -116,13 +125,27 @@ def machine_hash(lock: Lock, machine: Machine) -> str:
 
     It is taken over the identities of its entries (model.py) as JSON with sorted keys, so that it
     moves when a locked value moves and not with comments, order, notes, mirrors or the entries of
-    other machines. Recorded runs are keyed by it.
+    other machines. Recorded runs are keyed by it. Entries without an identity (files that are
+    shipped with the project) are left out.
     """
-    entries = {name: entry.identity() for name, entry in lock.entries(machine)}
+    identities = {name: entry.identity() for name, entry in lock.entries(machine)}
+    entries = {name: identity for name, identity in identities.items() if identity}
     canonical = json.dumps(
         {"schema": lock.schema_version, "entries": entries}, sort_keys=True, separators=(",", ":")
     )
     return sha256_text(canonical)
+
+
+def entries_of(lock: Lock, machine: Machine) -> list[str]:
+    """The names of all entries that count for `machine`.
+
+    Raises OperatorError when there is none: nothing fetched and nothing verified is not fine.
+    """
+    names = [name for name, _ in lock.entries(machine)]
+    if not names:
+        fix = f'add "{machine}" to `machines` of its entries, or name another: --machine'
+        raise OperatorError("lock-machine", machine, "the lock has no entry for this machine", fix)
+    return names
 
 
 def data_folder(root: Path) -> Path:
@@ -130,15 +153,17 @@ def data_folder(root: Path) -> Path:
     return Path(os.environ.get("DATA_DIR") or root).absolute()
 
 
-def resolve_name(lock: Lock, name: str) -> str:
+def resolve_name(lock: Lock, name: str, kinds: Sequence[str] = ()) -> str:
     """The full `kind.name` of what the operator typed, with or without the kind.
 
+    Where several entries have the name, the only one of `kinds` is meant: what the command is for.
     Raises OperatorError for a name that no entry has, or that several have.
     """
     full = [entry for entry, _ in lock.entries()]
     found = [entry for entry in full if name in (entry, entry.partition(".")[2])]
-    if len(found) == 1:
-        return found[0]
+    meant = [entry for entry in found if entry.partition(".")[0] in kinds]
+    if len(found) == 1 or len(meant) == 1:
+        return (meant or found)[0]
     if found:
         fix = f"type one of {', '.join(found)}"
         raise OperatorError("lock-entry", name, f"{len(found)} entries have this name", fix)

@@ -9,8 +9,8 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from reprise.errors import OperatorError
-from reprise.files import sha256_text
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_text
 
 __all__ = ["Pin", "pins_sha256", "read_pins"]
 
@@ -80,10 +80,7 @@ def read_pins(path: Path) -> tuple[Pin, ...]:
             wrong.append(f"line {number} {error}")
     if wrong:
         raise OperatorError(
-            "requirements-pinned",
-            str(path),
-            f"every requirement must be an exact version with hashes, but {'; '.join(wrong)}",
-            "write the file with `make lock-requirements`",
+            "requirements-pinned.every-requirement-must", str(path), wrongs="; ".join(wrong)
         )
     return tuple(sorted(pins))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import tomlkit
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 from reprise.lock.lines import locate, split_lines
 
 __all__ = ["Value", "rewrite"]

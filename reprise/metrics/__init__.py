@@ -1,4 +1,7 @@
-"""What trainers and trackers write, as one table: run, attempt, metric, step, value."""
+"""What trainers and trackers write, as one table: run, attempt, metric, step, value.
+
+One reader a format; a cell that cannot be read is left out and counted.
+"""
 
 from reprise.metrics.files import parse_console_line, parse_json_line, read_run
 from reprise.metrics.table import MetricTable, Series, is_validation, spans

@@ -12,7 +12,7 @@ from typing import IO
 
 import orjson
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 from reprise.metrics.rows import Rows
 from reprise.metrics.table import MetricTable
 
@@ -41,21 +41,13 @@ def read_run(path: Path) -> MetricTable:
         rows.new_attempt(number)
         _read_file(file, rows)
     if not rows.rows:
-        raise OperatorError(
-            "metrics-empty",
-            str(path),
-            "no metric found: expected verl's JSON lines, console lines 'step:N - key:value', "
-            "or a CSV with the columns metric,step,value or step,<metric>,...",
-            "name a run folder with metrics/attempt-N.jsonl, or a metrics file",
-        )
+        raise OperatorError("metrics-empty.metric-found-expected", str(path))
     return rows.table(str(path))
 
 
 def _sources(path: Path) -> list[tuple[int, Path]]:
     if not path.exists():
-        raise OperatorError(
-            "metrics-missing", str(path), "no such file or folder", "name a run folder or a file"
-        )
+        raise OperatorError("metrics-missing.such-file-folder", str(path))
     if not path.is_dir():
         return [(1, path)]
     found = []
@@ -63,12 +55,7 @@ def _sources(path: Path) -> list[tuple[int, Path]]:
         if match := _ATTEMPT_FILE.search(file.name):
             found.append((int(match[1]), file))
     if not found:
-        raise OperatorError(
-            "metrics-missing",
-            str(path / "metrics"),
-            "no attempt-N.jsonl here: the run wrote no metrics, or this is no run folder",
-            "name a folder under runs/<model>/, or a metrics file",
-        )
+        raise OperatorError("metrics-missing.attempt-n-jsonl", str(path / "metrics"))
     return sorted(found)
 
 
@@ -195,10 +182,9 @@ def _read_csv(path: Path, rows: Rows) -> None:
     step = next((lower.index(name) for name in _STEP_COLUMNS if name in lower), None)
     if step is None:
         raise OperatorError(
-            "metrics-header",
+            "metrics-header.column-named-step",
             f"{path}:1",
-            f"no column named step in {', '.join(header[:6]) or 'an empty line'}",
-            "give the columns metric,step,value[,uncertainty] or step,<metric>,...",
+            headers=", ".join(header[:6]) or "an empty line",
         )
     body = ((number, row) for number, row in enumerate(reader, start=2) if row)
     long = "metric" in lower and "value" in lower

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reprise.findings import Finding, Severity
+from reprise.core.findings import Finding, Severity
 from reprise.metrics.table import (
     BoolArray,
     IntArray,

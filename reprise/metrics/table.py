@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reprise.findings import Finding
+from reprise.core.findings import Finding
 
 __all__ = ["BoolArray", "FloatArray", "IntArray", "MetricTable", "Series", "is_validation", "spans"]
 

@@ -1,1 +1,4 @@
-"""Recipes: compose them with the locked verl's own config files, check them, plan them."""
+"""Recipes: the card, the composed configuration as rules see it, and their check.
+
+What needs a GPU to be known is not checked here.
+"""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 from reprise.recipe.model import Model
 
 __all__ = ["Card", "card_of", "recipe_names"]
@@ -102,12 +102,7 @@ def card_of(recipes: Path, name: str) -> Card:
     folder = recipes / name
     if not (folder / "recipe.yaml").is_file():
         known = ", ".join(recipe_names(recipes)) or "none"
-        raise OperatorError(
-            "recipe-name",
-            name,
-            f"there is no recipe of this name; there are: {known}",
-            "reprise recipe list",
-        )
+        raise OperatorError("recipe-name.recipe-name", name, known=known)
     file = folder / "card.toml"
     if not file.is_file():
         return Card(title=name, status="not run")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from reprise.findings import Report, Severity
-from reprise.nearby import did_you_mean
-from reprise.recipe.compose import Composition
+from reprise.core.findings import Report, Severity
+from reprise.core.nearby import did_you_mean
+from reprise.recipe.config.compose import Composition
+from reprise.recipe.config.origin import VERLS_OWN, Origins
+from reprise.recipe.config.overrides import Fault, nearest
+from reprise.recipe.config.schema import Schema, unknown_keys
 from reprise.recipe.model import Model
-from reprise.recipe.origin import VERLS_OWN, Origins
-from reprise.recipe.overrides import Fault, nearest
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Undecided
 from reprise.recipe.ruleset import ALL_RULES
-from reprise.recipe.schema import Schema, unknown_keys
 from reprise.recipe.setup import Known, Setup
 from reprise.recipe.values import wrong_values
 
@@ -49,10 +49,7 @@ def check(
     report.data["rules"] = []
     if known.locked_verl:
         report.note(
-            "recipe-verl-tree",
-            tree.label(),
-            f"stands in for the locked verl {known.locked_verl}: what differs is not seen",
-            "make setup (brings the locked one to third_party), or --verl DIR",
+            "recipe-verl-tree.stands-locked-verl", tree.label(), locked_verl=known.locked_verl
         )
     check_faults(report, composition.faults)
     _unknown_keys(report, composition, origins)

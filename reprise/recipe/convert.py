@@ -10,9 +10,9 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from reprise.findings import Report
+from reprise.core.findings import Report
+from reprise.models.tensorfiles import dist_faults
 from reprise.recipe.model import Model
-from reprise.tensorfiles import dist_faults
 
 __all__ = ["Conversion", "check_conversion", "check_mcore"]
 
@@ -49,13 +49,7 @@ class Conversion:
 def check_conversion(report: Report, wanted: Conversion, model: Model) -> None:
     """Check the converter's limits before anything runs; the command goes into the data."""
     if model.experts and model.family not in _PARALLEL:
-        report.failed(
-            "recipe-convert-family",
-            model.family,
-            "verl's converter knows no expert model of this family, and would take it for a dense "
-            "one",
-            "leave the conversion out: the weights load online",
-        )
+        report.failed("recipe-convert-family.verl-s-converter", model.family)
     report.settle("recipe-convert-family")
     rule = "recipe-convert-processes"
     if wanted.processes > 1 and model.family not in _PARALLEL:
@@ -69,10 +63,10 @@ def check_conversion(report: Report, wanted: Conversion, model: Model) -> None:
     experts = model.experts or 0
     if wanted.ep > 1 and (not experts or experts % wanted.ep):
         report.failed(
-            "recipe-convert-experts",
+            "recipe-convert-experts.experts-do-split",
             f"EP {wanted.ep}",
-            f"{experts} experts do not split over {wanted.ep}",
-            "an EP that divides the number of experts",
+            experts=experts,
+            ep=wanted.ep,
         )
     report.settle(rule)
     rule = "recipe-convert-output"

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from reprise.errors import OperatorError
-from reprise.jobenv import OWN_FIELDS, RAY_FIELDS, read_job_env
+from reprise.core.errors import OperatorError
+from reprise.core.runtime_env import OWN_FIELDS, RAY_FIELDS, read_job_env
 from reprise.recipe.card import Card, card_of
-from reprise.recipe.compose import Composition, compose
+from reprise.recipe.config.compose import Composition, compose
+from reprise.recipe.config.overrides import Line
+from reprise.recipe.config.verltree import VerlTree, find_tree
 from reprise.recipe.model import Model, model_from_file
 from reprise.recipe.names import known_names
-from reprise.recipe.overrides import Line
 from reprise.recipe.setup import Known
-from reprise.recipe.verltree import VerlTree, find_tree
 
 __all__ = ["Inputs", "Loaded", "launcher_environment", "load", "locked", "verl_tree"]
 
@@ -50,9 +50,7 @@ def locked(root: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OperatorError(
-            "recipe-lock", str(path), f"expected TOML, found: {error}", "reprise lock check"
-        ) from error
+        raise OperatorError("recipe-lock.expected-toml-found", str(path), error=error) from error
 
 
 def _entry(lock: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
@@ -150,12 +148,7 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
     file = inputs.runtime_env or root / "runtime_env.yaml"
     job = _job_env(file, RAY_FIELDS if inputs.runtime_env else OWN_FIELDS)
     if job is None and inputs.runtime_env:
-        raise OperatorError(
-            "runtime-env",
-            str(file),
-            "expected the job's runtime environment, found no such file",
-            "correct the path",
-        )
+        raise OperatorError("runtime-env.expected-job-s", str(file))
     if inputs.config and not inputs.runtime_env:
         # A launch script is not submitted with the project's own runtime environment.
         job = None

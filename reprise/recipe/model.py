@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 
 __all__ = ["Model", "Parameters", "model_from_file"]
 
@@ -210,16 +210,8 @@ def model_from_file(path: Path) -> Model:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise OperatorError(
-            "recipe-model-config",
-            str(file),
-            f"expected a model's config.json, found: {error}",
-            "give the folder or the config.json of the model",
+            "recipe-model-config.expected-model-s", str(file), error=error
         ) from error
     if not isinstance(config, dict):
-        raise OperatorError(
-            "recipe-model-config",
-            str(file),
-            "expected a JSON object",
-            "give the model's config.json",
-        )
+        raise OperatorError("recipe-model-config.expected-json-object", str(file))
     return Model(config, str(file))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 
 __all__ = ["Names", "class_fields", "known_names", "names_of_sources"]
 
@@ -82,11 +82,6 @@ def known_names(recipes: Path) -> dict[str, Names]:
             data = json.loads(path.read_text(encoding="utf-8"))
             names = Names(data["of"], data["source"], frozenset(data["names"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise OperatorError(
-                "recipe-names",
-                str(path),
-                f"not as written by the project: {error}",
-                "git checkout the file",
-            ) from error
+            raise OperatorError("recipe-names.written-project", str(path), error=error) from error
         found[path.name.split("-")[0].removesuffix(".json")] = names
     return found

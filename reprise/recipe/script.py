@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from reprise.errors import CannotTell, OperatorError
-from reprise.findings import Report
-from reprise.nearby import nearest_word
-from reprise.recipe.overrides import Line
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Report
+from reprise.core.nearby import nearest_word
+from reprise.recipe.config.overrides import Line
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.shell import Command, Shell, Word, read_shell
-from reprise.recipe.verltree import VerlTree
 
 __all__ = ["Script", "judge_script", "read_script"]
 
@@ -60,20 +60,12 @@ def read_script(path: Path) -> Script:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OperatorError(
-            "recipe-script-file",
-            str(path),
-            f"expected a bash script, found: {error}",
-            "check the path",
+            "recipe-script-file.expected-bash-script", str(path), error=error
         ) from error
     shell = read_shell(text)
     index, after = _find_launch(shell.commands)
     if index is None:
-        raise CannotTell(
-            "recipe-script-launch",
-            str(path),
-            "expected a command that runs verl.trainer.main_ppo, found none",
-            "give the script that starts the trainer itself, or its options with --overrides FILE",
-        )
+        raise CannotTell("recipe-script-launch.expected-command-runs", str(path))
     command = shell.commands[index]
     script = Script(path, [], [], command, shell)
     script.environment = {**shell.exported, **command.environment}
@@ -153,15 +145,9 @@ def judge_script(report: Report, script: Script, tree: VerlTree) -> None:
     _files(report, script, tree)
     for name, row in script.shell.unknown.items():
         if name not in ("$PWD", "$HOME", "$USER", "$BASH_SOURCE"):
-            report.note(
-                "recipe-script-unknown",
-                script.at(row),
-                f"{name} depends on the caller or on a command that is not run: kept as text",
-            )
+            report.note("recipe-script-unknown.depends-caller-command", script.at(row), name=name)
     for row in script.shell.undecided:
-        report.note(
-            "recipe-script-branch", script.at(row), "not decided without running: all is read"
-        )
+        report.note("recipe-script-branch.decided-without-running", script.at(row))
 
 
 def _syntax(report: Report, script: Script) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.model import Model
 from reprise.recipe.names import Names
-from reprise.recipe.verltree import VerlTree
 
 __all__ = ["Known", "Setup"]
 

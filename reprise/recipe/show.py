@@ -8,9 +8,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from reprise.recipe.config.origin import Origins
+from reprise.recipe.config.overrides import Line
 from reprise.recipe.load import Loaded
-from reprise.recipe.origin import Origins
-from reprise.recipe.overrides import Line
 from reprise.recipe.rules.places import is_secret, masked
 
 __all__ = ["command_line", "differences", "resolved_yaml", "without_secrets"]

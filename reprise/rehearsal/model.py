@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from reprise.errors import OperatorError
-from reprise.files import hold_lock, sha256_file, sha256_text
+from reprise.core.errors import OperatorError
+from reprise.core.files import hold_lock, sha256_file, sha256_text
 
 __all__ = [
     "ARCHITECTURES",
@@ -74,10 +74,9 @@ def locked_versions(requirements: Path) -> dict[str, str]:
     missing = [name for name in COMPUTING if name not in pins]
     if missing:
         raise OperatorError(
-            "rehearsal-versions",
+            "rehearsal-versions.expected-pinned-version",
             str(requirements),
-            f"expected a pinned version of {', '.join(missing)}, found none",
-            "make lock-requirements",
+            missings=", ".join(missing),
         )
     return {name: pins[name] for name in COMPUTING}
 
@@ -105,13 +104,15 @@ def ensure_model(
     versions: Mapping[str, str],
     on_line: Callable[[str], None] | None = None,
     settings: ModelSettings | None = None,
+    again: bool = False,
 ) -> TinyModel:
     """Return the model in the folder `cache`; build it with the interpreter `python` if missing.
 
     `python` is the rehearsal environment's, `train` the toy training file, `versions` what
     `locked_versions` gives; `on_line` gets a line of progress now and then. A build that was
     interrupted leaves nothing that counts: the next call starts afresh. Two calls at once build
-    once. A kept model whose weights no longer have the recorded digest is built again.
+    once. A kept model whose weights no longer have the recorded digest is built again, and any
+    with `again`.
 
     Raises OperatorError when the interpreter or the training file is missing or the build fails.
     """
@@ -122,18 +123,14 @@ def ensure_model(
     key = model_key(chosen, sha256_file(train), versions)
     folder = cache / key
     with _alone(cache / f".{key}.lock") as lock:
-        if (digest := _sound(folder)) is None:
+        digest = None if again else _sound(folder)
+        if digest is None:
             _clear(cache, key)
             command = _command(folder, python, train, chosen)
             _build(folder, command, on_line or (lambda line: None), lock)
             digest = _sound(folder)
     if digest is None:
-        raise OperatorError(
-            "rehearsal-model",
-            str(folder),
-            "the builder ended well, but the weights do not match provenance.json",
-            "check the disk, then run the command again",
-        )
+        raise OperatorError("rehearsal-model.builder-ended-well", str(folder))
     return TinyModel(folder, digest)
 
 
@@ -203,10 +200,7 @@ def _build(folder: Path, command: list[str], on_line: Callable[[str], None], loc
             code = process.wait()
     if code != 0:
         raise OperatorError(
-            "rehearsal-model",
-            str(log),
-            f"the model's builder ended with code {code}: {_last_line(log)}",
-            "read that file; make setup repairs the rehearsal's environment",
+            "rehearsal-model.model-s-builder", str(log), code=code, last_line=_last_line(log)
         )
     log.unlink()
 

@@ -1,1 +1,4 @@
-"""The room that finds the cause of a failure in logs."""
+"""The first root cause of a failure, found in the logs of many ranks.
+
+Collecting the logs is the work of `reprise.flows`.
+"""

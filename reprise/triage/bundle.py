@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import orjson
 
-from reprise.files import writing
+from reprise.core.files import writing
 from reprise.triage.secrets import Masker
 
 __all__ = ["Packed", "pack"]

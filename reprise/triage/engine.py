@@ -9,8 +9,8 @@ from pathlib import Path
 from reprise.triage.judge import Question, judge
 from reprise.triage.model import Diagnosis
 from reprise.triage.patterns import Library, load_library
-from reprise.triage.scan import FileScan, Scanner
-from reprise.triage.source import LogFile, find_logs
+from reprise.triage.read.scan import FileScan, Scanner
+from reprise.triage.read.source import LogFile, find_logs
 
 __all__ = ["Examined", "examine"]
 

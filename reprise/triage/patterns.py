@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 from reprise.triage.model import Role
 
 __all__ = ["Category", "Library", "Pattern", "load_library", "shipped_files"]

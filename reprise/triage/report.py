@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from reprise.findings import Report
+from reprise.core.findings import Report
 from reprise.triage.engine import Examined
 from reprise.triage.model import TIERS, Event, Group, Role, State
-from reprise.triage.normal import normalise
+from reprise.triage.read.normal import normalise
 from reprise.triage.patterns import Category, Library
 from reprise.triage.secrets import without_secrets
-from reprise.triage.tracebacks import frame_text
+from reprise.triage.read.tracebacks import frame_text
 
 __all__ = ["RULE", "cascade_lines", "describe", "fill_report", "summary"]
 
@@ -118,10 +118,10 @@ def advice_for(library: Library, event: Event, category: Category) -> Sequence[s
 def summary(examined: Examined) -> str:
     """The answer in one line, for a status line or a retry."""
     diagnosis = examined.diagnosis
-    if diagnosis.root is None:
-        title = examined.library.category(diagnosis.category or "job_failed").title
-        return title if diagnosis.state is State.NO_PRIMARY_CAUSE else ""
-    return without_secrets(diagnosis.root.first.text)
+    if diagnosis.root is not None:
+        return without_secrets(diagnosis.root.first.text)
+    texts = [g.first.text for g in diagnosis.cascade if g.first.pattern != "hydra-tail"]
+    return without_secrets(texts[0]) if texts else ""
 
 
 def describe(examined: Examined) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from reprise.findings import without_credentials
+from reprise.core.findings import without_credentials
 
 __all__ = ["MASK", "Masker", "without_secrets"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reprise.findings import Report
+from reprise.core.findings import Report
 from reprise.triage.model import Role
 from reprise.triage.patterns import Library, Pattern
 

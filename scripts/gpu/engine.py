@@ -34,7 +34,7 @@ def prepare() -> None:
 
 def read_config(path: Path, model: Path) -> dict[str, Any]:
     """A resolved config with the model's folder in it."""
-    text = path.read_text().replace(MODEL_PLACE, str(model))
+    text = path.read_text(encoding="utf-8").replace(MODEL_PLACE, str(model))
     return dict(json.loads(text))
 
 

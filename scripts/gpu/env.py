@@ -57,7 +57,9 @@ def base_facts(python: str) -> dict:
         "except ImportError: pass\n"
         "print(json.dumps(facts))\n"
     )
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, "-c", code], capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
         raise Problem(f"{python} does not run: {last}", "name another: GPU_PYTHON=/path/to/python3")
@@ -104,7 +106,7 @@ def make_venv(python: str, facts: dict, site: Path, venv: Path = VENV) -> None:
 
 def put(path: Path, text: str, mode: int = 0o644) -> None:
     """Write a file whole, and only when it changes: a run may be reading it at this moment."""
-    if path.is_file() and path.read_text() == text:
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
     half = path.with_name(f"{path.name}.half")
     half.write_text(text)
@@ -116,7 +118,9 @@ def install_plugins(own: Path) -> None:
     """The project's plug-ins with their entry points, as an installer would lay them down."""
     import tomllib
 
-    about = tomllib.loads((ROOT / "plugins" / "pyproject.toml").read_text())["project"]
+    about = tomllib.loads((ROOT / "plugins" / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     source, target = ROOT / "plugins" / "src" / "reprise_plugins", own / "reprise_plugins"
     files = {path.name: path.read_bytes() for path in source.iterdir() if path.is_file()}
     there = {path.name: path.read_bytes() for path in target.glob("*.*") if path.is_file()}
@@ -167,7 +171,9 @@ def python_of() -> str:
 def run_in(venv: Path, code: str) -> subprocess.CompletedProcess:
     """Run Python code in the environment."""
     command = [str(venv / "bin" / "python"), "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
 
 
 def add_cublas_symbol(venv: Path) -> bool:

@@ -35,7 +35,9 @@ def cards() -> list[str]:
     if given:
         return given.split(",")
     command = ["nvidia-smi", "-L"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False, timeout=120
+    )
     return [str(i) for i, line in enumerate(done.stdout.splitlines()) if line.startswith("GPU")]
 
 
@@ -64,7 +66,7 @@ class Board:
         self.file = out / "jobs.done.json"
         self.done: dict[str, Any] = {}
         if self.file.is_file():
-            old = json.loads(self.file.read_text())
+            old = json.loads(self.file.read_text(encoding="utf-8"))
             self.done = {name: row for name, row in old.items() if row["state"] == "ok"}
         self.running: dict[str, tuple[subprocess.Popen[bytes], str, float, dict[str, Any]]] = {}
 
@@ -178,10 +180,10 @@ def main(arguments: list[str]) -> int:
         return 2
     out = Path(arguments[1])
     if "--status" in arguments:
-        print((out / "jobs.done.json").read_text())
+        print((out / "jobs.done.json").read_text(encoding="utf-8"))
         return 0
     out.mkdir(parents=True, exist_ok=True)
-    jobs = json.loads(Path(arguments[0]).read_text())
+    jobs = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     names = cards()
     if not names:
         print("error: nvidia-smi shows no card", file=sys.stderr)

@@ -37,7 +37,9 @@ def process_bytes() -> int | None:
     """Bytes of the card that this process holds, by the driver; None where it does not say."""
     command = ["nvidia-smi", "--query-compute-apps=pid,used_memory"]
     command.append("--format=csv,noheader,nounits")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     for line in done.stdout.splitlines():
         pid, _, used = line.partition(",")
         if pid.strip() == str(os.getpid()):
@@ -146,7 +148,9 @@ def train(options: argparse.Namespace) -> None:
     worker.set_loss_fn(
         lambda model_output, data, dp_group=None: (-model_output["log_probs"].values().mean(), {})
     )
-    vocabulary = json.loads((options.model / "config.json").read_text())["vocab_size"]
+    vocabulary = json.loads((options.model / "config.json").read_text(encoding="utf-8"))[
+        "vocab_size"
+    ]
     rows = torch.randint(6, vocabulary, (sequences, LENGTH)).tolist()
     half = LENGTH // 2
     peaks = Peaks(worker.engine)

@@ -33,7 +33,9 @@ def find_python(wanted: str) -> tuple[str, str]:
     """The machine's interpreter, of the version `wanted` ("3.12"), and its full version."""
     python = os.environ.get("GPU_PYTHON") or shutil.which("python3") or sys.executable
     code = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, "-c", code], capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     version = done.stdout.strip()
     if not version.startswith(f"{wanted}."):
         found = f"is Python {version}" if version else "does not run"
@@ -45,7 +47,7 @@ def find_python(wanted: str) -> tuple[str, str]:
 def make(root: Path) -> bool:
     """Make or repair `root`/.venv; False when it was current. Raises Problem."""
     site, venv = root.parent / "operator", root / ".venv"
-    record = json.loads((site / "reprise-site.json").read_text())
+    record = json.loads((site / "reprise-site.json").read_text(encoding="utf-8"))
     digest = hashlib.sha256((root / REQUIREMENTS).read_bytes()).hexdigest()
     if record["requirements_sha256"] != digest:
         message = f"{site} was made from another {REQUIREMENTS} than this project's"
@@ -53,7 +55,7 @@ def make(root: Path) -> bool:
     python, version = find_python(record["python"])
     mark = venv / ".reprise" / "bare"
     content = f"{root}\n{version}\n{digest}\n"
-    if mark.is_file() and mark.read_text() == content:
+    if mark.is_file() and mark.read_text(encoding="utf-8") == content:
         return False
     if venv.exists() and not mark.is_file():
         message = f"{venv} is there, out of date, and was not made from {site}"

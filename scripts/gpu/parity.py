@@ -67,7 +67,7 @@ def with_hugging_face(options: argparse.Namespace) -> dict[str, Any]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    taken = json.loads(options.samples.read_text())
+    taken = json.loads(options.samples.read_text(encoding="utf-8"))
     dtype = getattr(torch, options.dtype)
     model = AutoModelForCausalLM.from_pretrained(
         options.model, dtype=dtype, attn_implementation="sdpa"
@@ -106,7 +106,7 @@ def with_verl(options: argparse.Namespace) -> dict[str, Any]:
     from verl.utils import tensordict_utils as tu
     from verl.workers.utils.padding import no_padding_2_padding
 
-    taken = json.loads(options.samples.read_text())
+    taken = json.loads(options.samples.read_text(encoding="utf-8"))
     worker = verl_engine.training_worker(verl_engine.read_config(options.config, options.model))
     logprobs: list[list[float]] = []
     for start in range(0, len(taken["prompts"]), 128):
@@ -158,7 +158,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     """Every pair: mean and largest difference of a token's log-probability and probability."""
     import math
 
-    found = [json.loads(path.read_text()) for path in options.files]
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in options.files]
     pairs = {}
     for index, one in enumerate(found):
         for other in found[index + 1 :]:

@@ -40,7 +40,7 @@ def save(path: Path, value: object) -> None:
 
 def load(path: Path) -> dict:
     """The JSON object in `path`, or an empty one."""
-    return json.loads(path.read_text()) if path.is_file() else {}
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def read_manifest(tar: tarfile.TarFile) -> dict:

@@ -91,7 +91,7 @@ def parity(out: Path, model: Path) -> list[dict[str, Any]]:
         words = (engine, "--config", config, "--samples", samples)
         before = ("parity-sample", "te") if engine == "megatron" else ("parity-sample",)
         made.append(job(f"parity-{engine}", *words, after=before))
-    variables = json.loads((out / "variables.json").read_text())
+    variables = json.loads((out / "variables.json").read_text(encoding="utf-8"))
     for row in made:
         row["env"] = variables
     return made
@@ -106,7 +106,7 @@ def seeds(out: Path) -> list[dict[str, Any]]:
         "limit_s": 400,
     }
     te["command"] += ["--site", str(ROOT.parent / "site")]
-    model = next((ROOT / ".cache/models").glob("hy3-*"))
+    model = ROOT / "recipes/rehearsal/model"
     checks = parity(out, model)
     runs = [reproduce(f"fsdp-{seed}", "fsdp", seed) for seed in SEEDS]
     late = [reproduce(f"megatron-{seed}", "megatron", seed) for seed in SEEDS]
@@ -160,13 +160,13 @@ def claims(_: Path) -> list[dict[str, Any]]:
 def sizes(out: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The planner's sizes, as benchmarks/gpu/planner.py lists them; all, or those in `names`."""
     script = str(ROOT / "benchmarks/gpu/planner.py")
-    model = str(next((ROOT / ".cache/models").glob("hy3-*")))
+    model = str(ROOT / "recipes/rehearsal/model")
     command = [OPERATOR, script, "make", str(out), model]
     if names:
         command += ["--sizes", *names]
     subprocess.run(command, env=IN_PROJECT, check=True)
-    made: list[dict[str, Any]] = json.loads((out / "jobs.json").read_text())
-    variables = json.loads((out / "variables.json").read_text())
+    made: list[dict[str, Any]] = json.loads((out / "jobs.json").read_text(encoding="utf-8"))
+    variables = json.loads((out / "variables.json").read_text(encoding="utf-8"))
     for row in made:
         row["env"] = variables
     return made

@@ -21,6 +21,8 @@ RAY_PYTHON = ROOT / ".venv-rehearsal" / "bin" / "python"
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
+    if os.geteuid() != 0:
+        pytest.skip("hosts of network namespaces need root")
     with standing_bed() as standing:
         yield standing
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reprise.cluster.answer import Answer, Outcome
-from reprise.cluster.context import Context, Expected
-from reprise.cluster.doctor import diagnose
-from reprise.cluster.facts import parse_facts
-from reprise.cluster.hostfile import Host
-from reprise.cluster.profile import load_profile
+from reprise.cluster.doctor.context import Context, Expected
+from reprise.cluster.doctor.doctor import diagnose
+from reprise.cluster.doctor.facts import parse_facts
+from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import Site
-from reprise.findings import Finding, Report
+from reprise.core.findings import Finding, Report
+from reprise.machines.registry import machine_named
 
 NOW = 1_800_000_000
 
@@ -58,7 +58,7 @@ def base(name: str, gpus: int = 8) -> str:
 
 def context(
     texts: Mapping[str, str],
-    profile: str = "h20",
+    machine: str = "h20",
     site: Site | None = None,
     expected: Expected | None = None,
     seen: Mapping[str, Mapping[str, str]] | None = None,
@@ -74,7 +74,7 @@ def context(
         hosts,
         answers,
         facts,
-        load_profile(profile),
+        machine_named(machine),
         site or Site(),
         expected or Expected(),
         "10.8.0.11",

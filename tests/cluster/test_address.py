@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from reprise.cluster import doctor
 from reprise.cluster.address import jobs_address
-from reprise.cluster.hostfile import Host
+from reprise.cluster.doctor import doctor
+from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import SshSettings
 from reprise.cluster.ssh import Ssh
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 from tests.cluster.make import base, judged, of
 
 

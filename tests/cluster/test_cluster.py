@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
-from reprise.run.jobs import ENDED, Jobs
+from reprise.runs.ray.jobs import ENDED, Jobs
 from tests.cluster.bed import CHECKOUT_IN_TMP, Bed, BedHost
 from tests.cluster.conftest import RAY_PYTHON, Done, Operator
 
@@ -90,7 +90,7 @@ def test_from_hostfile_to_nothing_left(bed: Bed, operator: Operator) -> None:
         assert not any(token in line for line in host.processes())
         assert token not in (host.root / "sshd.log").read_text()
 
-    assert httpx.get(f"{up.json['cluster']['address']}/api/jobs/").status_code == 401
+    assert httpx2.get(f"{up.json['cluster']['address']}/api/jobs/").status_code == 401
     state, log = run_job(up, f"{RAY_PYTHON} -c '{ON_ALL_NODES}'")
     assert state == "SUCCEEDED", log
     assert "NAMES ['node1', 'node2', 'node3', 'node4']" in log

@@ -98,7 +98,7 @@ def test_gpu_count_short(bed: Bed, operator: Operator, profile: str) -> None:
         host.command("mthreads-gmi", gmi(count))
     done = operator.run("cluster", "up", str(bed.hostfile(slots=8)))
     assert done.code == 1
-    assert done.of("gpu-count") == [("node3", "7 of 8 cards (slots=8)")]
+    assert done.of("gpu-count") == [("node3", "7 of 8 GPUs (slots=8)")]
     assert not done.of("gpu-model") and not done.of("gpu-memory")
     nothing_stayed(bed)
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from reprise.cli import app
-from reprise.cluster.hostfile import Hostfile, read_hostfile
-from reprise.cluster.names import fold, unfold
-from reprise.findings import Report
+from reprise.cluster.hosts.hostfile import Hostfile, read_hostfile
+from reprise.cluster.hosts.names import fold, unfold
+from reprise.core.findings import Report
 
 
 def read(tmp_path: Path, text: str | bytes, **options: list[str]) -> tuple[Report, Hostfile | None]:

@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from reprise.cli import app
-from reprise.cluster.facts import parse_facts
-from reprise.cluster.hostfile import read_hostfile
+from reprise.cluster.doctor.facts import parse_facts
+from reprise.cluster.hosts.hostfile import read_hostfile
 from reprise.cluster.init import allocation, hostfile_text, site_text
 from reprise.cluster.site import load_site
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 from tests.cluster.make import base
 
 
@@ -95,4 +95,4 @@ def test_a_site_file_that_is_named_must_be_there(
         load_site()
     monkeypatch.delenv("SITE")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert load_site().profile is None
+    assert load_site().machine is None

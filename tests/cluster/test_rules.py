@@ -6,12 +6,11 @@ import re
 
 import pytest
 
-from reprise.cluster.cards import cards, in_use
-from reprise.cluster.context import Expected
-from reprise.cluster.facts import parse_facts
-from reprise.cluster.profile import load_profile, profile_names
+from reprise.cluster.doctor.context import Expected
+from reprise.cluster.doctor.facts import parse_facts
 from reprise.cluster.site import Site
-from reprise.findings import Severity, State, Verdict
+from reprise.core.findings import Severity, State, Verdict
+from reprise.machines.registry import machine_named, machines
 from tests.cluster.make import NOW, base, context, judged, of
 
 NAMES = ["n1", "n2", "n3", "n4"]
@@ -200,14 +199,14 @@ def test_clocks() -> None:
     assert finding.where == "n3" and "300 s ahead" in finding.message
 
 
-def test_cards_that_are_missing_or_in_use() -> None:
+def test_gpus_that_are_missing_or_in_use() -> None:
     texts = fleet()
     texts["n2"] = base("n2", gpus=7)
     texts["n3"] += "= gpu.app GPU-3, 777, 61234\n= owner 777 carol\n"
     texts["n4"] = base("n4", gpus=0) + "? gpu.nvidia nvidia-smi gave no answer within 5 s\n"
     report = judged(texts)
     told = {f.where: f for f in of(report, "gpu-count")}
-    assert "7 of 8 cards" in told["n2"].message and told["n2"].severity is Severity.ERROR
+    assert "7 of 8 GPUs" in told["n2"].message and told["n2"].severity is Severity.ERROR
     assert "no answer" in told["n4"].message and report.verdict is Verdict.PROBLEM
     (free,) = of(report, "gpu-free")
     assert "carol (pid 777)" in free.message and "n3" in free.where
@@ -263,22 +262,20 @@ def test_shared_folders() -> None:
 
 
 def test_mthreads_gmi_is_read() -> None:
+    mthreads = machine_named("s5000").accelerator
     printed = "".join(f"= gpu.mthreads {line}\n" for line in GMI.splitlines())
     facts = parse_facts("n1", printed + "= owner 48211 dave\n= complete yes\n")
-    found = cards(facts, "mthreads")
+    found = mthreads.read(facts)
     assert found is not None
-    assert [(c.index, c.name, c.used, c.total, c.driver) for c in found] == [
+    assert [(c.index, c.name, c.used, c.total, c.driver) for c in found.gpus] == [
         (0, "MTT S5000", 66641, 81920, "3.3.5-server"),
         (1, "MTT S5000", 10, 81920, "3.3.5-server"),
     ]
-    assert [(u.pid, u.owner, u.used) for u in in_use(facts, "mthreads")] == [(48211, "dave", 66600)]
+    used = mthreads.uses(facts)
+    assert used is not None
+    assert [(u.pid, u.owner, u.used) for u in used] == [(48211, "dave", 66600)]
     broken = parse_facts("n1", "= gpu.mthreads cannot open device\n= complete yes\n")
-    assert cards(broken, "mthreads") is None
-
-
-def test_nvidia_smi_that_answers_oddly_is_unreadable() -> None:
-    for line in ("Unable to determine the device handle for GPU0: Unknown Error", "0, H20, [N/A]"):
-        assert cards(parse_facts("n", f"= gpu.nvidia {line}\n= complete yes\n"), "nvidia") is None
+    assert mthreads.read(broken) is None
 
 
 def test_a_temp_dir_that_is_too_long() -> None:
@@ -294,13 +291,13 @@ def test_findings_are_folded() -> None:
     assert report.data["groups"][1]["hosts"] == "node4"
 
 
-@pytest.mark.parametrize("name", profile_names())
+@pytest.mark.parametrize("name", [machine.name for machine in machines() if machine.trains])
 def test_profiles(name: str) -> None:
-    profile = load_profile(name)
+    profile = machine_named(name).profile
     assert profile.name == name
     detection = [key for key in profile.ray_variables if "health_check" in key]
     assert bool(detection) == (name == "cpu")
 
 
-def test_profiles_are_three() -> None:
-    assert profile_names() == ["cpu", "h20", "s5000"]
+def test_profiles_are_there() -> None:
+    assert {"cpu", "h20", "s5000"} <= {machine.name for machine in machines() if machine.trains}

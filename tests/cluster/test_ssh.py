@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from reprise.cluster.answer import Outcome, classify
-from reprise.cluster.hostfile import Host
+from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import SshSettings
 from reprise.cluster.ssh import Ssh, assignments, run_here
 from tests.cluster.bed import Bed

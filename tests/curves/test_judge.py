@@ -21,10 +21,10 @@ from curves.runs import (
     write_curve,
     write_reference,
 )
+from reprise.core.errors import OperatorError
+from reprise.core.findings import State
 from reprise.curves import Judgement, Outcome, judge_run, load_reference
 from reprise.curves.judge import ValidationSet
-from reprise.errors import OperatorError
-from reprise.findings import State
 from reprise.metrics import read_run
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from curves.runs import PROBS, REWARD, records, write, write_reference
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_file
 from reprise.curves import load_reference
 from reprise.curves.reference import ReferenceProblem
-from reprise.errors import OperatorError
-from reprise.files import sha256_file
 
 ROOT = Path(__file__).resolve().parents[2]
 

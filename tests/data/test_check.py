@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reprise.data.check import Inputs, check_files
-from reprise.data.router import find_router
-from reprise.data.rows import row_faults
-from reprise.data.settings import Settings, read_overrides
-from reprise.errors import CannotTell
-from reprise.findings import Finding, Report, Severity, State, Verdict
+from reprise.core.errors import CannotTell
+from reprise.core.findings import Finding, Report, Severity, State, Verdict
+from reprise.data.check.check import Inputs, check_files
+from reprise.data.check.router import find_router
+from reprise.data.check.settings import Settings, read_overrides
+from reprise.data.read.rows import row_faults
 
 from .inputs import repeated_problems, row, verl_tree, write_jsonl, write_parquet
 

@@ -15,8 +15,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from reprise.cli import app
-from reprise.data.settings import refuse_misspelt
-from reprise.pipeline_data_check import _flat
+from reprise.data.check.settings import refuse_misspelt
+from reprise.flows.data_check import _flat
 from reprise.recipe.load import load
 
 from .hub_server import REVISION, Behaviour, serving
@@ -233,7 +233,11 @@ def test_own_files_are_taken_from_where_the_command_is_typed(
     ]
 
 
-def test_describe_as_table_and_as_json(site: Site, tmp_path: Path) -> None:
+def test_describe_as_table_and_as_json(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A narrow terminal breaks the cells' texts.
+    monkeypatch.setenv("COLUMNS", "120")
     answer = site.run("data", "describe", tmp_path / "t.parquet")
     assert answer.exit_code == 0
     assert "unique prompts" in answer.stdout and "What is 2+3?" in answer.stdout

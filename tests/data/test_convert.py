@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reprise.data.answers import extract_answer, normalise_answer
-from reprise.data.check import Inputs, check_files
-from reprise.data.convert import Choices, convert
-from reprise.data.mapping import ColumnMap, read_mapping
-from reprise.data.router import find_router
-from reprise.errors import OperatorError
-from reprise.findings import Report, Severity, Verdict
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Report, Severity, Verdict
+from reprise.data.check.check import Inputs, check_files
+from reprise.data.check.router import find_router
+from reprise.data.convert.answers import extract_answer, normalise_answer
+from reprise.data.convert.convert import Choices, convert
+from reprise.data.convert.mapping import ColumnMap, read_mapping
 
 from .inputs import repeated_problems, row, verl_tree, write_jsonl, write_parquet
 

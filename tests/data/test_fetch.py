@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from huggingface_hub import hf_hub_download
 
+from reprise.core.errors import CannotTell, OperatorError
 from reprise.data.fetch import Places, Wanted, count_rows, fetch
-from reprise.data.hub import Hub
-from reprise.data.parquet import write_rows
-from reprise.data.verified import Verified
-from reprise.errors import CannotTell, OperatorError
+from reprise.data.read.parquet import write_rows
+from reprise.hub.huggingface import Hub
+from reprise.hub.verified import Verified
 
 from .hub_server import REVISION, Behaviour, serving
 from .inputs import row
@@ -312,8 +312,8 @@ _RUN = """
 import sys
 from pathlib import Path
 from reprise.data.fetch import Places, Wanted, fetch
-from reprise.data.hub import Hub
-from reprise.data.verified import Verified
+from reprise.hub.huggingface import Hub
+from reprise.hub.verified import Verified
 folder, endpoint, sha, size = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 wanted = Wanted("a", "org/set", sys.argv[5], "data/a.parquet",
                 folder / "DATA" / "set" / "a.parquet", sha, size)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reprise.data.check import Inputs, check_files
-from reprise.data.router import find_router
-from reprise.data.settings import Settings
+from reprise.data.check.check import Inputs, check_files
+from reprise.data.check.router import find_router
+from reprise.data.check.settings import Settings
 
 from .inputs import verl_tree
 from .large import CYCLES, PROBLEMS, cached_large, write_large

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from reprise.data import download
-from reprise.data.download import Remote
-from reprise.data.hub import Hub, Unreached, download_explained, retries_told
-from reprise.data.model_fetch import ModelWanted, fetch_model
-from reprise.data.verified import Verified
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
+from reprise.hub import download
+from reprise.hub.download import Remote
+from reprise.hub.huggingface import Hub, Unreached, download_explained, retries_told
+from reprise.hub.verified import Verified
+from reprise.models.fetch import ModelWanted, fetch_model
 
 from .hub_server import REVISION, Behaviour, serving
 

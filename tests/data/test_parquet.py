@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reprise.data import parquet
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
+from reprise.data.read import parquet
 
 
 def rows(count: int) -> list[dict]:

@@ -16,17 +16,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reprise.data.check import Inputs, check_files
-from reprise.data.convert import Choices, convert
-from reprise.data.describe import describe
-from reprise.data.reading import open_source
-from reprise.data.router import find_router
-from reprise.data.rows import row_faults
-from reprise.data.scan import scan_file
-from reprise.data.settings import Settings
-from reprise.data.shape import Shape
-from reprise.errors import OperatorError
-from reprise.findings import Verdict
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Verdict
+from reprise.data.check.check import Inputs, check_files
+from reprise.data.check.describe import describe
+from reprise.data.check.router import find_router
+from reprise.data.check.settings import Settings
+from reprise.data.convert.convert import Choices, convert
+from reprise.data.read.reading import open_source
+from reprise.data.read.rows import row_faults
+from reprise.data.read.scan import scan_file
+from reprise.data.read.shape import Shape
 
 from .inputs import row, verl_tree
 from .odd_rows import absurd, json_values, rows

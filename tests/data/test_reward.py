@@ -16,16 +16,16 @@ from typing import Any
 import psutil
 import pytest
 
-from reprise.data.check import Checked, Inputs, check_files
-from reprise.data.reward import Scorer, probes, run_scorer
-from reprise.data.reward_answers import answers_to
-from reprise.data.reward_answers import tests_of as program_tests
-from reprise.data.reward_judge import judge_reward
-from reprise.data.router import find_router
-from reprise.data.sandbox import with_sandbox
-from reprise.data.settings import Settings
-from reprise.errors import CannotTell, OperatorError
-from reprise.findings import Finding, Report, Severity, Verdict
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Finding, Report, Severity, Verdict
+from reprise.data.check.check import Checked, Inputs, check_files
+from reprise.data.check.router import find_router
+from reprise.data.check.settings import Settings
+from reprise.data.reward.answers import answers_to
+from reprise.data.reward.answers import tests_of as program_tests
+from reprise.data.reward.judge import judge_reward
+from reprise.data.reward.run import Scorer, probes, run_scorer
+from reprise.data.reward.sandbox import with_sandbox
 
 from .code_sandbox import serving
 from .inputs import row, verl_tree, write_parquet

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from reprise.data.check import Inputs, check_files
-from reprise.data.router import find_router
-from reprise.data.settings import Settings
-from reprise.data.tokens import ChatTokenizer
-from reprise.errors import CannotTell
+from reprise.core.errors import CannotTell
+from reprise.data.check.check import Inputs, check_files
+from reprise.data.check.router import find_router
+from reprise.data.check.settings import Settings
+from reprise.data.check.tokens import ChatTokenizer
 
 from .inputs import row, verl_tree, write_parquet
 

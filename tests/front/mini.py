@@ -105,7 +105,7 @@ def make_mini(root: Path) -> Mini:
     """Lay the project; its lock names alpha 1.0."""
     for folder in ("scripts", "requirements", "wheels"):
         (root / folder).mkdir(parents=True)
-    for script in ("venv.sh", "venv_prune.py"):
+    for script in ("venv.sh", "venv_prune.py", "pip_settings.py"):
         shutil.copy(ROOT / "scripts" / script, root / "scripts" / script)
     (root / "pyproject.toml").write_text(
         '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'

@@ -24,6 +24,17 @@ def test_the_command_reference_is_current() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_schemas_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/json_schemas.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_files(path: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())

@@ -94,6 +94,43 @@ def test_a_variable_stays_data(stage: Path, how: str, monkeypatch: pytest.Monkey
     assert said(stage)[2:] == [".venv/bin/reprise", "reproduce", "--run", NASTY, "--", "hy3"]
 
 
+def record_environment(stage: Path) -> None:
+    script = stage / ".venv/bin/reprise"
+    script.write_text("#!/bin/sh\nenv -0 >environment\n")
+
+
+def environment(stage: Path) -> dict[str, str]:
+    pairs = (stage / "environment").read_text().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if pair)
+
+
+PASSED_ON = ["DATA_DIR", "HF_TOKEN", "RUNS_DIR", "https_proxy", "SITE", "APT_SOURCES", "RAY_X"]
+
+
+@pytest.mark.parametrize("value", [NASTY, "hf_a$b$$c$(HOME)${HOME}", "#x \\", "$(error stop)"])
+def test_what_is_meant_for_the_environment_stays_data_too(stage: Path, value: str) -> None:
+    record_environment(stage)
+    given = dict.fromkeys(PASSED_ON, value)
+    done = make(stage, "runs", *(f"{name}={value}" for name in given))
+    assert (done.returncode, done.stderr) == (0, "")
+    found = environment(stage)
+    assert {name: found.get(name) for name in given} == given
+    assert not (stage / "made").exists()
+
+
+@pytest.mark.parametrize("goal", ["runs", "help", "nope"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *["GIVEN", "READS", "UNREAD", "VARIABLES", "SWITCHES", "ENVIRONMENT", "REPRISE", "SHELL"],
+        *[".SHELLFLAGS", ".VARIABLES", ".name", "name", "goal", "MAKEOVERRIDES", "MAKECMDGOALS"],
+    ],
+)
+def test_no_variable_of_the_command_line_runs_anything(stage: Path, name: str, goal: str) -> None:
+    make(stage, goal, f"{name}=$(shell touch made)")
+    assert not (stage / "made").exists()
+
+
 def test_no_recipe_line_takes_a_variable_from_make() -> None:
     names = re.search(r"^VARIABLES := (.*)$", MAKEFILE, re.M)
     assert names is not None

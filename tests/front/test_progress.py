@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from reprise.progress import Display, task
+from reprise.core.progress import Display, task
 
 
 def test_plain_lines_carry_the_time_and_leave_stdout_alone(
@@ -55,7 +55,7 @@ def test_markup_in_a_name_is_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 CODE = """
-from reprise.progress import Display
+from reprise.core.progress import Display
 with Display() as display:
     shown = display.task("fetch [/] a", total=2)
     shown.advance(detail="half [/]")

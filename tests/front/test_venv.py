@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from front.mini import Mini, make_mini, write_wheel
+from front.mini import ROOT, Mini, make_mini, write_wheel
 from tests.saying import until_said
 
 
@@ -76,6 +78,72 @@ def test_with_uv_on_the_path(mini: Mini) -> None:
     log = (mini.root / ".cache" / "setup-operator.log").read_text()
     assert "+ delta==3.0" in log, log
     assert "trying pip" not in log
+
+
+def test_uv_follows_the_settings_of_pip(mini: Mini, tmp_path: Path) -> None:
+    """A site that has set up pip alone: its folder of wheels, and no index."""
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[global]\nno-index = true\nfind-links = {mini.wheels.as_uri()}\n")
+    mini.lock(write_wheel(mini.wheels, "zeta", "1.0"))
+    done = mini.setup(
+        path=str(Path(sys.executable).parent),
+        extra={"REPRISE_WHEELS": "", "PIP_CONFIG_FILE": str(config)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert mini.version("zeta") == "1.0"
+    log = (mini.root / ".cache" / "setup-operator.log").read_text()
+    assert "+ zeta==1.0" in log, log
+    assert "trying pip" not in log
+
+
+def test_where_the_locked_uv_is_not_available_pip_installs(tmp_path: Path) -> None:
+    made = make_mini(tmp_path / "project")
+    shutil.copy(ROOT / "requirements" / "uv.txt", made.root / "requirements")
+    done = made.setup()
+    assert done.returncode == 0, done.stderr
+    log = (made.root / ".cache" / "setup-operator.log").read_text()
+    assert "the locked uv is not available" in log
+    assert made.version("alpha") == "1.0"
+
+
+def test_the_locked_uv_is_installed_first_and_used(tmp_path: Path) -> None:
+    """Another program under uv's name, in a wheel with the locked version's number."""
+    made = make_mini(tmp_path / "project")
+    line = write_wheel(made.wheels, "uv", "9.9.9")
+    (made.root / "requirements" / "uv.txt").write_text(line)
+    done = made.setup(path=str(Path(sys.executable).parent))
+    assert done.returncode == 0, done.stderr
+    assert made.version("uv") == "9.9.9"
+    assert made.version("alpha") == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("listing", "expected"),
+    [
+        ("", {}),
+        (
+            "global.index-url='https://index.example/simple'\n"
+            ":env:.extra-index-url='https://a.example/s  https://b.example/s'\n",
+            {
+                "UV_DEFAULT_INDEX": "https://index.example/simple",
+                "UV_INDEX": "https://a.example/s https://b.example/s",
+            },
+        ),
+        (
+            "global.find-links='/a\\n/b'\ninstall.find-links='/c\\n/d e'\nlist.format='json'\n",
+            {"UV_FIND_LINKS": "/c,/d,e"},
+        ),
+        ("global.no-index='false'\n:env:.no-cache-dir='1'\n", {"UV_NO_CACHE": "1"}),
+        ("global.default-timeout='60'\nglobal.cert='/c.pem'\nglobal.trusted-host='a b:1'\n",
+         {"UV_HTTP_TIMEOUT": "60", "SSL_CERT_FILE": "/c.pem", "UV_INSECURE_HOST": "a b:1"}),
+    ],
+)  # fmt: skip
+def test_pip_settings_become_those_of_uv(listing: str, expected: dict[str, str]) -> None:
+    spec = importlib.util.spec_from_file_location("pip_settings", ROOT / "scripts/pip_settings.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.variables(module.settings(listing)) == expected
 
 
 def test_two_at_once_make_one_environment(mini: Mini) -> None:

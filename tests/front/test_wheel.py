@@ -38,16 +38,16 @@ def test_every_file_of_the_package_is_in_the_wheel(installed: Path) -> None:
         return {str(path) for path in found if path.suffix and "__pycache__" not in path.parts}
 
     assert files(ROOT) == files(installed)
-    assert "reprise/cluster/profiles/h20.toml" in files(installed)
+    assert "reprise/machines/profiles/h20.toml" in files(installed)
 
 
 def test_machine_profiles_are_read_from_an_installation(installed: Path, tmp_path: Path) -> None:
     code = (
-        "from reprise.cluster import profile; print(profile.__file__);"
-        "print(*(profile.load_profile(n).lock_machine for n in profile.profile_names()))"
+        "from reprise.machines import registry; print(registry.__file__);"
+        "print(*(machine.lock for machine in registry.machines() if machine.trains))"
     )
     command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(installed)!r});"]
     command[-1] += code
     said = subprocess.check_output(command, cwd=tmp_path, text=True).split()
     assert said[0].startswith(str(installed))
-    assert said[1:] == ["rehearsal", "h20", "musa"]
+    assert said[1:4] == ["h20", "musa", "rehearsal"]

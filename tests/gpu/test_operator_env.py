@@ -23,12 +23,11 @@ NOT_NEEDED = ("scipy", "vl_convert", "mypy", "hypothesis", "_pytest", "virtualen
 def project(tmp_path: Path) -> Path:
     """The project as unpart.py lays it down, beside the packages of this environment."""
     root, site = tmp_path / "project", tmp_path / "operator"
-    for folder in ("reprise", "scripts", "requirements", "plugins"):
+    for folder in ("reprise", "scripts", "requirements", "plugins", "recipes/rehearsal/model"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
     for name in ("Makefile", "pyproject.toml", "versions.lock"):
         shutil.copy(ROOT / name, root)
-    (root / "recipes").mkdir()
     site.mkdir()
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         if not path.name.startswith(NOT_NEEDED) and "reprise" not in path.name:

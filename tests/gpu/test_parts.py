@@ -6,20 +6,20 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from lock.servers import Upstream, run_git
-from lock.test_bundle import wheel
 
-from reprise.errors import OperatorError
-from reprise.lock.bundle import create
+from reprise.bundle.create import create
+from reprise.bundle.open import verify_bundle
+from reprise.bundle.site import read_trim
 from reprise.lock.read import read_lock
-from reprise.lock.setup import place_tree
-from reprise.lock.site import read_trim
-from reprise.lock.unbundle import verify_bundle
+from reprise.trees.setup import place_tree
+from tests.bundle.test_bundle import wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 UNPART = ROOT / "scripts/gpu/unpart.py"
@@ -203,14 +203,23 @@ def test_a_package_of_another_version_than_the_site_trees_is_an_error(project: P
 
 def test_what_lies_outside_the_project_is_not_carried(project: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
-    with pytest.raises(OperatorError, match="is no file of the project"):
-        create(
-            project / "versions.lock",
-            tmp_path / "b",
-            [],
-            "gpu",
-            also=[tmp_path / "secret"],
-        )
+    report = create(
+        project / "versions.lock", tmp_path / "b", [], "gpu", also=[tmp_path / "secret"]
+    )
+    assert [finding.message for finding in report.errors()] == ["is no file of the project"]
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_missing_tree_is_reported_before_any_site_tree_is_made(project: Path) -> None:
+    shutil.rmtree(project / "third_party/tool/.git")
+    (project / "requirements/trim.toml").unlink()
+    report = create(project / "versions.lock", project.parent / "b", [], "gpu")
+    fixes = {finding.rule: finding.fix for finding in report.errors()}
+    assert fixes == {
+        "tree.tool": "`reprise setup tree.tool`",
+        "environment.gpu": f"`git checkout -- requirements/trim.toml` in {project}",
+    }
+    assert not (project.parent / "b.work").exists()
 
 
 def test_the_projects_own_trim_file_gives_a_reason_for_each_pattern() -> None:

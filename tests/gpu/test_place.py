@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import yaml
 
-from reprise import pipeline_place
-from reprise.errors import CannotTell, OperatorError
-from reprise.pipeline_key import _recipe_key
-from reprise.pipeline_place import Place
-from reprise.pipeline_rehearsal import Rehearsal, RehearsalOptions
-from reprise.project import Project
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.project import Project
+from reprise.flows import place as pipeline_place
+from reprise.flows.key import _recipe_key
+from reprise.flows.place import Place
+from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.recipe.check import check
-from reprise.recipe.compose import compose
+from reprise.recipe.config.compose import compose
+from reprise.recipe.config.overrides import Line
+from reprise.recipe.config.verltree import find_tree
 from reprise.recipe.load import Inputs, Loaded, load
-from reprise.recipe.overrides import Line
-from reprise.recipe.verltree import find_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU_FSDP = Place("gpu", "fsdp")

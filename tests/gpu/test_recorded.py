@@ -11,9 +11,9 @@ from types import ModuleType
 
 import pytest
 
+from reprise.core.errors import CannotTell
 from reprise.curves.judge import judge_run
 from reprise.curves.reference import load_reference
-from reprise.errors import CannotTell
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "benchmarks/gpu"

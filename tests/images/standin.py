@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from reprise.files import sha256_file
+from reprise.core.files import sha256_file
 from tests.images.bed import Engine, push
 
 _LEFT_OUT = ("site-packages", "test", "__pycache__", "idlelib", "tkinter", "turtledemo")

@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from reprise.files import sha256_file
+from reprise.core.files import sha256_file
 from tests.images.bed import Engine
 from tests.lock.servers import run_git
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reprise.lock.image_base import DEBIAN
+from reprise.images.base import DEBIAN
 from tests.images.bed import ROOT, SBIN, Engine, sh
 
 pytestmark = [pytest.mark.containers, pytest.mark.rehearsal]

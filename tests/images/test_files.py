@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from reprise.errors import OperatorError
-from reprise.findings import Report, Verdict
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Report, Verdict
+from reprise.images.base import base_of
+from reprise.images.build import BuildOptions, build_image
+from reprise.images.files import EPOCH, KINDS, lay_context, revision_of
+from reprise.images.judge import judge_images, parse_held
+from reprise.images.provenance import verify_provenance
+from reprise.images.sources import CA, package_sources
 from reprise.lock import read_lock
-from reprise.lock.image_base import base_of
-from reprise.lock.image_build import BuildOptions, build_image
-from reprise.lock.image_files import EPOCH, KINDS, lay_context, revision_of
-from reprise.lock.image_judge import judge_images, parse_held
-from reprise.lock.image_sources import CA, package_sources
-from reprise.lock.provenance import verify_provenance
 from reprise.lock.read import machine_hash, parse_lock
 from reprise.lock.rows import Site
 from tests.images.bed import ROOT, commit

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reprise.files import sha256_file
+from reprise.core.files import sha256_file
 from tests.cluster.bed import standing_bed
 from tests.images.bed import Engine, Project, copy_project, interpreter
 from tests.images.content import files, holding, left_in

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reprise.errors import CannotTell
-from reprise.lock import engine
+from reprise.core.errors import CannotTell
+from reprise.images import engine
 from tests.saying import started, until_said
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,8 +31,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from reprise.cli.interrupts import hear_interrupts
-from reprise.pipeline_image import run_inside
-from reprise.project import find_project
+from reprise.flows.images import run_inside
+from reprise.core.project import find_project
 hear_interrupts()
 sys.exit(run_inside(find_project(), "image", ["reproduce"]))
 """

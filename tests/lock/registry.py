@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from lock.servers import free_port
 
@@ -34,7 +34,7 @@ class Registry:
 
     def _blob(self, name: str, content: bytes) -> dict[str, object]:
         base = f"http://{self.host}"
-        with httpx.Client(trust_env=False) as client:
+        with httpx2.Client(trust_env=False) as client:
             place = client.post(f"{base}/v2/{name}/blobs/uploads/").headers["Location"]
             joint = "&" if "?" in place else "?"
             url = urllib.parse.urljoin(base, place) + f"{joint}digest={digest_of(content)}"
@@ -45,7 +45,7 @@ class Registry:
         content = json.dumps(body).encode()
         url = f"http://{self.host}/v2/{name}/manifests/{tag}"
         headers = {"Content-Type": kind}
-        httpx.put(url, content=content, headers=headers, trust_env=False).raise_for_status()
+        httpx2.put(url, content=content, headers=headers, trust_env=False).raise_for_status()
         return digest_of(content)
 
     def push(self, name: str, tag: str, text: str, arch: str = "amd64") -> tuple[str, str]:
@@ -73,7 +73,7 @@ class Registry:
     def raw(self, name: str, reference: str) -> bytes:
         url = f"http://{self.host}/v2/{name}/manifests/{reference}"
         headers = {"Accept": f"{MANIFEST}, {INDEX}"}
-        return httpx.get(url, headers=headers, trust_env=False).content
+        return httpx2.get(url, headers=headers, trust_env=False).content
 
     def damage(self, digest: str) -> None:
         """Change one byte of a stored blob behind the registry's back."""
@@ -101,8 +101,8 @@ def registry(folder: Path, auth: str = "") -> Iterator[Registry]:
     try:
         deadline = time.monotonic() + 60
         while True:
-            with contextlib.suppress(httpx.HTTPError):
-                httpx.get(f"http://127.0.0.1:{port}/v2/", trust_env=False)
+            with contextlib.suppress(httpx2.HTTPError):
+                httpx2.get(f"http://127.0.0.1:{port}/v2/", trust_env=False)
                 break
             said = (folder / "log").read_text
             assert process.poll() is None and time.monotonic() < deadline, said()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reprise.findings import Severity, Verdict
+from reprise.core.findings import Severity, Verdict
 from reprise.lock.check import check_lock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +17,8 @@ TEXT = (ROOT / "versions.lock").read_text()
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    for folder in ("requirements", "recipes/rehearsal/model"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     (tmp_path / "versions.lock").write_text(TEXT)
     return tmp_path
 
@@ -35,6 +36,21 @@ def test_as_shipped_it_is_sound_and_says_what_is_not_pinned(project: Path) -> No
     assert all(finding.severity is Severity.WARNING for finding in report.findings)
     assert report.data["machines"]["h20"]["unpinned"] == ["image.h20", "package.nvidia-modelopt"]
     assert report.data["machines"]["rehearsal"]["unpinned"] == []
+
+
+def test_a_changed_file_that_is_shipped_is_found(project: Path) -> None:
+    weights = project / "recipes" / "rehearsal" / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes() + b"x")
+    (weights.parent / "tokenizer.json").unlink()
+    found = list(check_lock(project / "versions.lock").errors())
+    assert {finding.rule for finding in found} == {"lock-shipped"}
+    assert {finding.where for finding in found} == {
+        f"versions.lock:{TEXT[: TEXT.index('[shipped.start-model]')].count(chr(10)) + 1}"
+    }
+    said = " | ".join(finding.message for finding in found)
+    assert "has 2905833 bytes, the lock says 2905832" in said
+    assert "tokenizer.json does not exist" in said
+    assert all(finding.fix == "git checkout -- recipes/rehearsal/model" for finding in found)
 
 
 def test_an_entry_that_is_silently_unpinned_is_an_error(project: Path) -> None:

@@ -13,9 +13,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from lock.servers import Upstream, run_git
-from reprise.cli import bundle as cli_bundle
-from reprise.cli import lock as cli_lock
-from reprise.cli import setup as cli_setup
+from reprise.cli.commands import bundle as cli_bundle
+from reprise.cli.commands import lock as cli_lock
+from reprise.cli.commands import setup as cli_setup
 
 ROOT = Path(__file__).resolve().parents[2]
 

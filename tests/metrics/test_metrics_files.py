@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 from reprise.metrics import parse_console_line, read_run, spans
 
 REWARD = "critic/rewards/mean"

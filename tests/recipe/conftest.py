@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from reprise.recipe.config.verltree import VerlTree, find_tree
 from reprise.recipe.load import Loaded, load
 from reprise.recipe.model import Model
 from reprise.recipe.setup import Known, Setup
-from reprise.recipe.verltree import VerlTree, find_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 

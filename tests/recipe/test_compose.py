@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reprise.errors import OperatorError
-from reprise.recipe.compose import Composition, compose
+from reprise.core.errors import OperatorError
+from reprise.recipe.config.compose import Composition, compose
+from reprise.recipe.config.origin import Origins
+from reprise.recipe.config.overrides import Line, read_lines
+from reprise.recipe.config.schema import Schema, unknown_keys
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.load import load
-from reprise.recipe.origin import Origins
-from reprise.recipe.overrides import Line, read_lines
 from reprise.recipe.ruleset import ALL_RULES
-from reprise.recipe.schema import Schema, unknown_keys
-from reprise.recipe.verltree import VerlTree
 
 MEGATRON = Line("model_engine=megatron")
 TRANSFORMER = "actor_rollout_ref.actor.megatron.override_transformer_config"
@@ -151,7 +151,7 @@ def test_overrides_of_a_file(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=40))
 def test_no_text_makes_a_traceback(text: str) -> None:
-    from reprise.recipe.overrides import parse
+    from reprise.recipe.config.overrides import parse
 
     parse(Line(text))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reprise.findings import Report
+from reprise.core.findings import Report
 from reprise.recipe.card import card_of
 from reprise.recipe.convert import Conversion, check_conversion, check_mcore
 

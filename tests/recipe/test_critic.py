@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from reprise.recipe.config.overrides import Line
 from reprise.recipe.load import Loaded, load
-from reprise.recipe.overrides import Line
-from reprise.recipe.plan import plan
+from reprise.recipe.plan.plan import plan
 from reprise.recipe.setup import Known, Setup
 
 from .conftest import ROOT

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from reprise.findings import Severity
-from reprise.pipeline_recipe import check_recipe
-from reprise.project import Project
+from reprise.core.findings import Severity
+from reprise.core.project import Project
+from reprise.flows.recipe import check_recipe
+from reprise.recipe.config.overrides import Line
 from reprise.recipe.facts import FLASH_ATTENTION, facts_of
 from reprise.recipe.load import Inputs, load
-from reprise.recipe.overrides import Line
 from reprise.recipe.setup import Setup
 
 from .conftest import QWEN3_8B, ROOT, A

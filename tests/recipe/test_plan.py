@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from reprise.errors import OperatorError
-from reprise.recipe.activations import attention_splits
+from reprise.core.errors import OperatorError
 from reprise.recipe.card import card_of
-from reprise.recipe.host import machine_memory
+from reprise.recipe.config.overrides import Line
 from reprise.recipe.load import Inputs, load
-from reprise.recipe.memory import (
+from reprise.recipe.model import Model, model_from_file
+from reprise.recipe.plan.activations import attention_splits
+from reprise.recipe.plan.host import machine_memory
+from reprise.recipe.plan.memory import (
     GIB,
     checkpoint_bytes,
     host_bytes,
@@ -22,9 +24,7 @@ from reprise.recipe.memory import (
     smallest_rollout_tp,
     training_memory,
 )
-from reprise.recipe.model import Model, model_from_file
-from reprise.recipe.overrides import Line
-from reprise.recipe.plan import plan, setup_of
+from reprise.recipe.plan.plan import plan, setup_of
 
 # Tiny models of the three families, and the published ones by their own configs.
 TINY: dict[str, dict[str, Any]] = {

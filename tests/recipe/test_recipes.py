@@ -10,16 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from reprise.data.toy import write_toy
-from reprise.errors import CannotTell, OperatorError
-from reprise.findings import Report, Verdict
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Report, Verdict
 from reprise.recipe.card import card_of, recipe_names
 from reprise.recipe.check import check
+from reprise.recipe.config.overrides import Line
+from reprise.recipe.config.verltree import find_tree, tree_at
 from reprise.recipe.load import Inputs, Loaded, load, verl_tree
-from reprise.recipe.overrides import Line
 from reprise.recipe.rules.engine import HY3_SETTINGS
 from reprise.recipe.show import command_line, differences, without_secrets
-from reprise.recipe.verltree import find_tree, tree_at
+from reprise.rehearsal.toy import write_toy
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ["hy3", "qwen3-30b-a3b", "qwen3-8b"]
@@ -283,7 +283,7 @@ def test_a_damaged_card(tmp_path: Path) -> None:
 
 
 def test_show_masks_credentials_and_names_the_origin() -> None:
-    from reprise.recipe.origin import Origins
+    from reprise.recipe.config.origin import Origins
 
     lines = [Line("data.train_batch_size=64"), Line("+trainer.hub_token=hf_0123456789abcdef")]
     loaded = load(ROOT, "hy3", lines)

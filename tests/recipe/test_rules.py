@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reprise.findings import Severity
+from reprise.core.findings import Severity
 from reprise.recipe.names import known_names
 from reprise.recipe.rules.base import NotApplicable, Undecided
 from reprise.recipe.ruleset import ALL_RULES

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reprise.errors import CannotTell, OperatorError
-from reprise.findings import Report
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Report
 from reprise.recipe.check import check
-from reprise.recipe.compose import compose
+from reprise.recipe.config.compose import compose
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.load import Inputs, Loaded, load
 from reprise.recipe.script import Script, judge_script, read_script
 from reprise.recipe.shell import read_shell
-from reprise.recipe.verltree import VerlTree
 
 SCRIPTS = Path(__file__).parent / "scripts"
 

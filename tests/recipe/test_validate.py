@@ -39,7 +39,7 @@ OPTIONS = {
 @pytest.mark.rehearsal
 @pytest.mark.parametrize("name", OPTIONS)
 def test_verl_accepts_the_recipe(name: str) -> None:
-    from reprise.recipe.overrides import Line
+    from reprise.recipe.config.overrides import Line
 
     configs = {}
     for option in OPTIONS[name]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from reprise.findings import Severity
+from reprise.core.findings import Severity
 from reprise.recipe.check import check
+from reprise.recipe.config.overrides import Line
 from reprise.recipe.load import load
-from reprise.recipe.overrides import Line
-from reprise.recipe.plan import plan
+from reprise.recipe.plan.plan import plan
 
 RULE = "recipe-config-value"
 ROLLOUT = "actor_rollout_ref.rollout"

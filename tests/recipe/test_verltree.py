@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reprise.errors import CannotTell
-from reprise.recipe import verltree
+from reprise.core.errors import CannotTell
 from reprise.recipe.card import card_of
+from reprise.recipe.config import verltree
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ import pytest
 
 from reprise.curves import Outcome, judge_run, load_reference
 from reprise.metrics import read_run
-from reprise.run.folder import RunFolder, newest_finished
+from reprise.runs.state.folder import RunFolder, newest_finished
 
 pytestmark = pytest.mark.regression
 
@@ -24,7 +24,7 @@ def test_run_passes(recipe: str, request: pytest.FixtureRequest) -> None:
     missing = f"no finished run in {root / 'runs' / recipe}: make one first"
     assert run is not None, f"{missing} (make reproduce MODEL={recipe})"
     facts = run.read()
-    assert facts["state"] == "finished", f"{run.path}: state is {facts['state']}"
+    assert facts.status == "finished", f"{run.path}: state is {facts.status}"
     reference = load_reference(root / "recipes" / recipe / "reference")
-    judgement = judge_run(read_run(run.path), reference, facts["steps"], seed=facts.get("seed"))
+    judgement = judge_run(read_run(run.path), reference, facts.steps, seed=facts.seed)
     assert judgement.outcome is Outcome.PASS, judgement.text()

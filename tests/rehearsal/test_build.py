@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from reprise.data.toy import write_toy
 from reprise.rehearsal.model import ModelSettings, ensure_model
+from reprise.rehearsal.toy import write_toy
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-rehearsal" / "bin" / "python"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from reprise.pipeline_rehearsal import MODEL, Rehearsal, RehearsalOptions
-from reprise.project import find_project
-from reprise.run.folder import RunFolder, readable_runs, recent_runs
-from reprise.run.processes import alive, marked, stop_all
+from reprise.core.project import find_project
+from reprise.flows.rehearsal import MODEL, Rehearsal, RehearsalOptions
+from reprise.runs.ray.processes import alive, marked, stop_all
+from reprise.runs.state.folder import RunFolder, readable_runs, recent_runs
+from tests.states import change
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.full]
 
@@ -24,10 +25,10 @@ COMMAND = [sys.executable, "-m", "reprise", "reproduce", "--steps", "1"]
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("RUNS_DIR", str(tmp_path))
     yield tmp_path
-    for run, facts in readable_runs(tmp_path, MODEL):
-        owner = facts.get("process") or {}
-        if owner and alive(int(owner["pid"]), float(owner["created"])):
-            os.kill(int(owner["pid"]), signal.SIGKILL)
+    for run, state in readable_runs(tmp_path, MODEL):
+        owner = state.watcher
+        if owner is not None and alive(owner.pid, owner.created):
+            os.kill(owner.pid, signal.SIGKILL)
         stop_all(run.name)
 
 
@@ -55,8 +56,8 @@ def test_a_polite_end_stops_everything(runs: Path, number: signal.Signals) -> No
     assert "Traceback" not in errors
     assert marked(run.name) == []
     facts = run.read()
-    assert (facts["state"], facts["process"]) == ("interrupted", None)
-    assert not Path(facts["ray_temp_dir"]).exists()
+    assert (facts.status, facts.watcher) == ("interrupted", None)
+    assert not Path(facts.ray.temp_dir).exists()
 
 
 def test_what_a_killed_command_left_is_stopped_by_the_next(runs: Path) -> None:
@@ -66,18 +67,21 @@ def test_what_a_killed_command_left_is_stopped_by_the_next(runs: Path) -> None:
     assert marked(run.name), "Ray lives on after the kill: that is what the next command must see"
     Rehearsal(find_project(), RehearsalOptions(quiet=True)).remove_leftovers()
     assert marked(run.name) == []
-    assert run.read()["state"] == "interrupted"
-    assert not Path(run.read()["ray_temp_dir"]).exists()
+    assert run.read().status == "interrupted"
+    assert not Path(run.read().ray.temp_dir).exists()
 
 
 def test_what_is_another_machines_is_left_alone(runs: Path) -> None:
     """Run folders on a shared home: of a run elsewhere nothing can be told from here."""
     process = {"pid": 1, "created": 1.0, "host": "desk-7"}
-    running = RunFolder.create(runs, MODEL, {"process": process, "ray_temp_dir": "/nonexistent"})
-    running.update(state="running")
+    ray = {"temp_dir": "/nonexistent", "host": "desk-7"}
+    facts = {"command": "reproduce", "watcher": process, "ray": ray}
+    running = RunFolder.create(runs, MODEL, facts)
+    change(running, state="running")
     damaged = RunFolder.create(runs, MODEL, {})
     damaged.state_file.write_text("{")
-    gone = RunFolder.create(runs, MODEL, {"process": {"pid": 1, "created": 1.0}})
+    owner = {"pid": 1, "created": 1.0}
+    gone = RunFolder.create(runs, MODEL, {"command": "reproduce", "watcher": owner})
     Rehearsal(find_project(), RehearsalOptions(quiet=True)).remove_leftovers()
-    assert running.read()["state"] == "running"
-    assert (gone.read()["state"], gone.read()["process"]) == ("interrupted", None)
+    assert running.read().status == "running"
+    assert (gone.read().status, gone.read().watcher) == ("interrupted", None)

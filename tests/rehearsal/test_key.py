@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from reprise.pipeline_key import KEYS, code_of
-from reprise.pipeline_rehearsal import Rehearsal, RehearsalOptions
-from reprise.project import find_project
+from reprise.core.project import find_project
+from reprise.flows.key import KEYS, code_of
+from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reprise.errors import OperatorError
-from reprise.files import sha256_file
+from reprise.core.errors import OperatorError
+from reprise.core.files import sha256_file
 from reprise.rehearsal.model import ModelSettings, ensure_model, locked_versions, model_key
 
 VERSIONS = {"torch": "1", "transformers": "2", "tokenizers": "3"}

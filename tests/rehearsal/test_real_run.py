@@ -6,13 +6,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from reprise.core.project import find_project
 from reprise.curves.result import Outcome
+from reprise.flows.rehearsal import RehearsalOptions
+from reprise.flows.reproduce import Judged, reproduce_rehearsal
 from reprise.metrics import read_run
-from reprise.pipeline import Judged, reproduce_rehearsal
-from reprise.pipeline_rehearsal import RehearsalOptions
-from reprise.project import find_project
-from reprise.run.processes import marked
-from reprise.run.segments import _mapped
+from reprise.runs.ray.processes import marked
+from reprise.runs.ray.segments import _mapped
 
 pytestmark = pytest.mark.rehearsal
 
@@ -64,8 +64,8 @@ def test_the_run_folder_is_whole_and_nothing_is_left(judged: Judged) -> None:
     left = [file for file in Path("/dev/shm").glob("psm_*") if file.name not in held]
     assert [file for file in left if file.stat().st_mtime > began] == []
     facts = judged.folder.read()
-    assert facts["state"] == "finished" and facts["process"] is None
-    assert not Path(facts["ray_temp_dir"]).exists()
+    assert facts.status == "finished" and facts.watcher is None
+    assert not Path(facts.ray.temp_dir).exists()
 
 
 @pytest.mark.full

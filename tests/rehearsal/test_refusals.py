@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from reprise.errors import OperatorError
-from reprise.pipeline_rehearsal import Rehearsal, RehearsalOptions
-from reprise.project import find_project
+from reprise.core.errors import OperatorError
+from reprise.core.project import find_project
+from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.rehearsal.model import ARCHITECTURES, BUILDER
 
 

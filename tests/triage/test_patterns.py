@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from reprise.errors import OperatorError
+from reprise.core.errors import OperatorError
 from reprise.triage.engine import examine
 from reprise.triage.model import Role
 from reprise.triage.patterns import load_library

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from reprise.nearby import nearest_word
+from reprise.core.nearby import nearest_word
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
-from reprise.recipe.verltree import VerlTree
 
 __all__ = ["RULES", "estimators", "losses"]
 
@@ -59,8 +59,10 @@ def _estimator(setup: Setup, out: Judgement) -> None:
     if name not in known:
         out.error(
             key,
-            f"this verl registers no estimator {name!r}",
-            f"{key}={nearest_word(name, known) or 'grpo'}",
+            "recipe-algorithm-estimator.verl-registers-estimator",
+            name=name,
+            setting=key,
+            nearest_word=nearest_word(name, known) or "grpo",
         )
 
 
@@ -71,15 +73,20 @@ def _loss(setup: Setup, out: Judgement) -> None:
     if name not in known:
         out.error(
             _LOSS,
-            f"this verl registers no policy loss {name!r}",
-            f"{_LOSS}={nearest_word(name, known) or 'vanilla'}",
+            "recipe-algorithm-loss.verl-registers-policy",
+            name=name,
+            loss=_LOSS,
+            nearest_word=nearest_word(name, known) or "vanilla",
         )
     if mode not in _AGGREGATIONS:
         key = f"{_ACTOR}.loss_agg_mode"
         out.error(
             key,
-            f"{mode!r} is none of {', '.join(_AGGREGATIONS)}",
-            f"{key}={nearest_word(mode, _AGGREGATIONS) or _AGGREGATIONS[0]}",
+            "recipe-algorithm-loss.none",
+            mode=mode,
+            aggregations=", ".join(_AGGREGATIONS),
+            setting=key,
+            nearest_word=nearest_word(mode, _AGGREGATIONS) or _AGGREGATIONS[0],
         )
 
 
@@ -92,8 +99,8 @@ def _remax(setup: Setup, out: Judgement) -> None:
     if not made:
         out.error(
             "algorithm.adv_estimator",
-            f"remax subtracts reward_baselines, which the {trainer} of this verl never makes",
-            "trainer.use_v1=False (the legacy trainer makes them), or algorithms=rloo",
+            "recipe-algorithm-remax.remax-subtracts-reward",
+            trainer=trainer,
         )
 
 
@@ -103,18 +110,9 @@ def _filter_groups(setup: Setup, out: Judgement) -> None:
     out.show(f"filter_groups.enable {enabled}; read by this verl's trainer: {consumed}")
     key = "algorithm.filter_groups.enable"
     if enabled and not consumed:
-        out.error(
-            key,
-            "accepted but ignored: nothing in this verl's trainer reads filter_groups, so that "
-            "there is no dynamic sampling",
-            f"{key}=False, or a verl whose trainer reads it (0.9.1 does)",
-        )
+        out.error(key, "recipe-algorithm-filter-groups.accepted-but-ignored", setting=key)
     if setup.known.algorithm == "dapo" and not enabled:
-        out.note(
-            key,
-            "DAPO without dynamic sampling: groups all right or all wrong stay in the batch",
-            "algorithms=dapo_filtered, with a verl whose trainer reads filter_groups",
-        )
+        out.note(key, "recipe-algorithm-filter-groups.dapo-without-dynamic")
     if enabled and consumed and setup.known.locked_verl:
         raise Undecided(
             f"the verl that stands in reads filter_groups; whether the locked one, "
@@ -122,11 +120,7 @@ def _filter_groups(setup: Setup, out: Judgement) -> None:
         )
     sampler = setup.get("trainer.v1.sampler.custom_sampler.path")
     if enabled and consumed and sampler:
-        out.warn(
-            key,
-            f"the custom sampler {sampler} decides by itself what it filters",
-            "trainer.v1.sampler.custom_sampler.path=null",
-        )
+        out.warn(key, "recipe-algorithm-filter-groups.custom-sampler-decides", sampler=sampler)
 
 
 def _icepop(setup: Setup, out: Judgement) -> None:
@@ -137,30 +131,38 @@ def _icepop(setup: Setup, out: Judgement) -> None:
     spec = setup.get(key, 2.0)
     if level not in ("token", "sequence"):
         name = f"{_CORRECTION}.rollout_is"
-        out.error(name, f"{level!r} is neither token nor sequence", f"{name}=token")
+        out.error(
+            name, "recipe-algorithm-rollout-correction.neither-token-nor", level=level, name=name
+        )
     bounds = _bounds(spec)
     if bounds is None:
-        out.error(key, f"{spec!r} is neither a number nor LOW_HIGH", f"{key}='0.5_4.0'")
+        out.error(
+            key, "recipe-algorithm-rollout-correction.neither-number-nor", spec=spec, setting=key
+        )
         return
     low, high = bounds
     kind = "IcePop: outside the band a token has no gradient" if low is not None else "truncation"
     out.show(f"rollout_is {level}, band {low if low is not None else 0}..{high} ({kind})")
     if high <= 0 or (low is not None and (low <= 0 or low > high)):
-        out.error(key, f"{spec}: 0 < low <= high must hold", f"{key}='0.5_4.0'")
+        out.error(key, "recipe-algorithm-rollout-correction.low-high-must", spec=spec, setting=key)
     elif high < 1 or (low is not None and low > 1):
         hint = "; an unquoted 0.5_4 is the number 0.54" if isinstance(spec, float) else ""
         out.error(
             key,
-            f"{spec} shuts out the ratio 1, that of an unchanged token{hint}",
-            f"{key}='0.5_4.0' (with its quotes and a decimal point)",
+            "recipe-algorithm-rollout-correction.shuts-out-ratio",
+            spec=spec,
+            hint=hint,
+            setting=key,
         )
     if not setup.get("actor_rollout_ref.rollout.calculate_log_probs", False):
         wanted = "actor_rollout_ref.rollout.calculate_log_probs"
         out.error(
-            wanted, "False: importance sampling needs the rollout's own log-probs", f"{wanted}=True"
+            wanted, "recipe-algorithm-rollout-correction.false-importance-sampling", wanted=wanted
         )
     if setup.get(f"{_CORRECTION}.bypass_mode", False):
-        out.note(f"{_CORRECTION}.bypass_mode", "True: the weights come from the changing policy")
+        out.note(
+            f"{_CORRECTION}.bypass_mode", "recipe-algorithm-rollout-correction.true-weights-come"
+        )
 
 
 def _bounds(spec: object) -> tuple[float | None, float] | None:
@@ -182,18 +184,9 @@ def _idle_reference(setup: Setup, out: Judgement) -> None:
     in_reward = bool(setup.get("algorithm.use_kl_in_reward"))
     out.show(f"use_kl_loss {use}, kl_loss_coef {coefficient:g}, use_kl_in_reward {in_reward}")
     if use and coefficient == 0 and not in_reward:
-        out.warn(
-            key,
-            "the reference model is loaded and run at every step for a coefficient of 0: it only "
-            "yields the metric actor/kl_loss",
-            f"{key}=False (or keep it for the metric)",
-        )
+        out.warn(key, "recipe-algorithm-idle-reference.reference-model-loaded", setting=key)
     if in_reward and float(setup.get("algorithm.kl_ctrl.kl_coef", 0)) == 0:
-        out.warn(
-            "algorithm.use_kl_in_reward",
-            "True with kl_ctrl.kl_coef 0",
-            "algorithm.use_kl_in_reward=False",
-        )
+        out.warn("algorithm.use_kl_in_reward", "recipe-algorithm-idle-reference.true-kl-ctrl")
 
 
 def _clip(setup: Setup, out: Judgement) -> None:
@@ -207,12 +200,14 @@ def _clip(setup: Setup, out: Judgement) -> None:
     if not 0 < low <= high:
         out.warn(
             f"{_ACTOR}.clip_ratio_high",
-            f"clip low {low:g}, high {high:g}: clip-higher has low <= high",
-            f"{_ACTOR}.clip_ratio_high={max(low, high):g}",
+            "recipe-algorithm-clip.clip-low-high",
+            low=low,
+            high=high,
+            low2=max(low, high),
         )
     if dual <= 1:
         key = f"{_ACTOR}.clip_ratio_c"
-        out.error(key, f"{dual:g}: the lower bound of the dual clip must be > 1", f"{key}=3.0")
+        out.error(key, "recipe-algorithm-clip.lower-bound-dual", dual=dual, setting=key)
 
 
 def _mode(setup: Setup, out: Judgement) -> None:
@@ -225,8 +220,11 @@ def _mode(setup: Setup, out: Judgement) -> None:
     if mode not in known:
         out.error(
             key,
-            f"{mode!r} is none of {', '.join(known)}",
-            f"{key}={nearest_word(str(mode), known) or 'sync'}",
+            "recipe-trainer-mode.none",
+            mode=mode,
+            knowns=", ".join(known),
+            setting=key,
+            nearest_word=nearest_word(str(mode), known) or "sync",
         )
     if mode != "separate_async":
         return
@@ -236,15 +234,18 @@ def _mode(setup: Setup, out: Judgement) -> None:
     if setup.train_batch != need:
         out.error(
             "data.train_batch_size",
-            f"{setup.train_batch} != {sync} x {setup.mini_batch}",
-            f"data.train_batch_size={need}",
+            "recipe-trainer-mode.x",
+            train_batch=setup.train_batch,
+            sync=sync,
+            mini_batch=setup.mini_batch,
+            need=need,
         )
     nodes = "actor_rollout_ref.rollout.nnodes"
     if setup.integer(nodes) <= 0:
-        out.error(nodes, "0: separate rollout needs nodes of its own", f"{nodes}=1 or more")
+        out.error(nodes, "recipe-trainer-mode.separate-rollout-needs", nodes=nodes)
     backend = "actor_rollout_ref.rollout.checkpoint_engine.backend"
     if setup.get(backend, "naive") == "naive":
-        out.error(backend, "naive copies within one process group only", f"{backend}=nccl")
+        out.error(backend, "recipe-trainer-mode.naive-copies-within", backend=backend)
 
 
 _V1 = "trainer/ppo/v1/trainer_base.py"

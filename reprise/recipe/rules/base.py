@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from reprise.findings import Severity
+from reprise.core.findings import Severity
+from reprise.core.rules import is_text_name, render
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.setup import Setup
-from reprise.recipe.verltree import VerlTree
 
 __all__ = ["Judgement", "NotApplicable", "Problem", "Rule", "Source", "Undecided", "divisors"]
 
@@ -69,17 +70,27 @@ class Judgement:
         """Add a line to the formula."""
         self.formula.append(text)
 
-    def error(self, key: str, message: str, fix: str) -> None:
-        """verl, or an engine below it, would refuse this or silently do another thing."""
-        self.problems.append(Problem(key, message, fix))
+    def error(self, key: str, text: str, fix: str | None = None, /, **values: object) -> None:
+        """verl, or an engine below it, would refuse this or silently do another thing.
 
-    def warn(self, key: str, message: str, fix: str) -> None:
+        `text` names a text of the registry, filled with `values`; else it is the message itself.
+        """
+        self._add(Severity.ERROR, key, text, fix, values)
+
+    def warn(self, key: str, text: str, fix: str | None = None, /, **values: object) -> None:
         """It runs, but most likely not as meant."""
-        self.problems.append(Problem(key, message, fix, Severity.WARNING))
+        self._add(Severity.WARNING, key, text, fix, values)
 
-    def note(self, key: str, message: str, fix: str = "") -> None:
+    def note(self, key: str, text: str, fix: str | None = None, /, **values: object) -> None:
         """Worth knowing."""
-        self.problems.append(Problem(key, message, fix, Severity.NOTE))
+        self._add(Severity.NOTE, key, text, fix, values)
+
+    def _add(
+        self, severity: Severity, key: str, text: str, fix: str | None, values: Mapping[str, object]
+    ) -> None:
+        if is_text_name(text):
+            text, fix = render(text, values)
+        self.problems.append(Problem(key, text, fix or "", severity))
 
 
 @dataclass(frozen=True, slots=True)

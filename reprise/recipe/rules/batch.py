@@ -45,9 +45,12 @@ def _divisible(setup: Setup, out: Judgement) -> None:
         sizes = " or ".join(map(str, _nearest_batches(unit, setup.n, setup.train_batch)))
         out.error(
             "data.train_batch_size",
-            f"{samples} samples do not split over {words} = {unit}: {samples} % {unit} = "
-            f"{samples % unit}",
-            f"data.train_batch_size={sizes}",
+            "recipe-batch-divisible.samples-do-split",
+            samples=samples,
+            words=words,
+            unit=unit,
+            samples2=samples % unit,
+            sizes=sizes,
         )
 
 
@@ -62,14 +65,24 @@ def _mini_le_train(setup: Setup, out: Judgement) -> None:
             else "verl refuses it"
         )
         key = f"{_ACTOR}.ppo_mini_batch_size"
-        out.error(key, f"mini batch {mini} > train batch {train}: {effect}", f"{key}<={train}")
+        out.error(
+            key,
+            "recipe-batch-mini-in-train.mini-batch-train",
+            mini=mini,
+            train=train,
+            effect=effect,
+            setting=key,
+        )
     elif mini and train % mini:
         key = f"{_ACTOR}.ppo_mini_batch_size"
         out.warn(
             key,
-            f"train batch {train} is no multiple of mini batch {mini}: every step is padded to "
-            f"{-(-train // mini) * mini * setup.n} samples",
-            f"{key}={max(size for size in range(1, mini + 1) if train % size == 0)}",
+            "recipe-batch-mini-in-train.train-batch-multiple",
+            train=train,
+            mini=mini,
+            value=-(-train // mini) * mini * setup.n,
+            setting=key,
+            size=max(size for size in range(1, mini + 1) if train % size == 0),
         )
 
 
@@ -80,7 +93,14 @@ def _mini_splits(setup: Setup, out: Judgement) -> None:
     key = f"{_ACTOR}.ppo_mini_batch_size"
     if samples % dp:
         sizes = " or ".join(map(str, _nearest_batches(dp, setup.n, setup.mini_batch)))
-        out.error(key, f"{samples} samples of a mini batch over DP {dp}", f"{key}={sizes}")
+        out.error(
+            key,
+            "recipe-batch-mini-splits.samples-mini-batch",
+            samples=samples,
+            dp=dp,
+            setting=key,
+            sizes=sizes,
+        )
         return
     if setup.dynamic:
         return
@@ -93,8 +113,11 @@ def _mini_splits(setup: Setup, out: Judgement) -> None:
         micro_key = f"{_ACTOR}.ppo_micro_batch_size_per_gpu"
         out.error(
             micro_key,
-            f"a rank's {samples // dp} samples are no multiple of micro batch {micro}",
-            f"{micro_key}={legal[-1]}",
+            "recipe-batch-mini-splits.rank-s-samples",
+            samples=samples // dp,
+            micro=micro,
+            micro_key=micro_key,
+            legal=legal[-1],
         )
 
 
@@ -110,11 +133,14 @@ def _micro_set(setup: Setup, out: Judgement) -> None:
         if old is None and new is None:
             out.error(
                 f"{node}.{name}_per_gpu",
-                "not set, and use_dynamic_bsz is False",
-                f"{node}.{name}_per_gpu=1, or {_ACTOR}.use_dynamic_bsz=True",
+                "recipe-batch-micro-set.set-use-dynamic",
+                node=node,
+                name=name,
             )
         elif old is not None and new is not None:
-            out.error(f"{node}.{name}", "set beside its _per_gpu form", f"{node}.{name}=null")
+            out.error(
+                f"{node}.{name}", "recipe-batch-micro-set.set-beside-per", node=node, name=name
+            )
 
 
 def _dynamic_agrees(setup: Setup, out: Judgement) -> None:
@@ -124,8 +150,10 @@ def _dynamic_agrees(setup: Setup, out: Judgement) -> None:
         key = f"{_ROLLOUT}.log_prob_use_dynamic_bsz"
         out.error(
             key,
-            f"{rollout}, but actor.use_dynamic_bsz is {setup.dynamic}",
-            f"{key}={setup.dynamic}",
+            "recipe-batch-dynamic-agrees.but-actor-use",
+            rollout=rollout,
+            dynamic=setup.dynamic,
+            setting=key,
         )
 
 
@@ -138,9 +166,10 @@ def _group(setup: Setup, out: Judgement) -> None:
     if setup.n < 2:
         out.error(
             key,
-            f"{estimator} compares the responses of one prompt; with n={setup.n} there is no "
-            "baseline",
-            f"{key}=8 (8 to 16 are usual)",
+            "recipe-batch-group-size.compares-responses-one",
+            estimator=estimator,
+            n=setup.n,
+            setting=key,
         )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reprise.recipe.critic import with_critic_on_card
-from reprise.recipe.memory import GIB, training_memory
+from reprise.recipe.plan.critic import with_critic_on_card
+from reprise.recipe.plan.memory import GIB, training_memory
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source
 from reprise.recipe.rules.memory import card_memory
 from reprise.recipe.rules.parallel import SIZES
@@ -36,10 +36,7 @@ def _sizes(setup: Setup, out: Judgement) -> None:
         out.show(f"critic {name} {critic} == actor {actor}")
         if actor != critic:
             out.error(
-                key,
-                f"{critic}, but the actor has {actor}: both live in one process, whose first "
-                "Megatron groups stay",
-                f"{key}={actor} (algorithms=ppo of a recipe sets them all)",
+                key, "recipe-critic-sizes.but-actor-both", critic=critic, actor=actor, setting=key
             )
 
 
@@ -51,16 +48,21 @@ def _tokens(setup: Setup, out: Judgement) -> None:
         need = -(-setup.length // setup.cp)
         out.error(
             _BUDGET,
-            f"{budget} x CP {setup.cp} tokens hold no sequence of {setup.length}: the critic's "
-            "micro batches are always packed by tokens, whatever critic.use_dynamic_bsz says",
-            f"{'' if setup.has(_BUDGET) else '+'}{_BUDGET}={need}",
+            "recipe-critic-tokens.x-cp-tokens",
+            budget=budget,
+            cp=setup.cp,
+            length=setup.length,
+            value="" if setup.has(_BUDGET) else "+",
+            need=need,
         )
     stated = setup.get("critic.ppo_max_token_len_per_gpu")
     if setup.get("trainer.use_v1", True) and stated not in (None, budget, _BUDGET_DEFAULT):
         out.warn(
             "critic.ppo_max_token_len_per_gpu",
-            f"{stated} is accepted but ignored: the V1 trainer trains with {_BUDGET} = {budget}",
-            f"{'' if setup.has(_BUDGET) else '+'}{_BUDGET}={stated}",
+            "recipe-critic-tokens.accepted-but-ignored",
+            stated=stated,
+            budget=budget,
+            value="" if setup.has(_BUDGET) else "+",
         )
 
 
@@ -77,9 +79,11 @@ def _memory(setup: Setup, out: Judgement) -> None:
         node = "megatron" if setup.megatron else "fsdp"
         out.warn(
             f"critic.{node}.param_offload",
-            f"the critic's {held:.1f} GiB stay on the card during the actor's update, "
-            f"{memory.total / GIB:.1f} GiB in all of {card:g}",
-            f"critic.{node}.param_offload=True critic.{node}.optimizer_offload=True",
+            "recipe-critic-memory.critic-s-gib",
+            held=held,
+            total=memory.total / GIB,
+            card=card,
+            node=node,
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reprise.nearby import nearest_word
+from reprise.core.nearby import nearest_word
+from reprise.machines.registry import accelerators
 from reprise.recipe.names import Names
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
@@ -49,27 +50,16 @@ def _bridge(setup: Setup, out: Judgement) -> None:
         use = bool(setup.get(f"{node}.use_mbridge", True))
         out.show(f"{role}: use_mbridge {use} == True")
         if not use:
-            out.error(
-                f"{node}.use_mbridge",
-                "False: this verl's Megatron engine asserts True",
-                f"{node}.use_mbridge=True (Hugging Face weights are then loaded online, and an "
-                "offline conversion is optional)",
-            )
+            out.error(f"{node}.use_mbridge", "recipe-engine-bridge.false-verl-s", node=node)
         dist = bool(setup.get(f"{node}.use_dist_checkpointing", False))
         if dist and not setup.get(f"{node}.dist_checkpointing_path"):
             out.error(
-                f"{node}.dist_checkpointing_path",
-                "not set, but use_dist_checkpointing is True",
-                f"{node}.use_dist_checkpointing=False, or give the path",
+                f"{node}.dist_checkpointing_path", "recipe-engine-bridge.set-but-use", node=node
             )
         elif dist:
-            out.note(
-                f"{node}.use_dist_checkpointing",
-                "the weights are read from an MCore "
-                "checkpoint: check it with `reprise checkpoint check`",
-            )
+            out.note(f"{node}.use_dist_checkpointing", "recipe-engine-bridge.weights-read-from")
     if setup.get(f"{_MEGATRON}.vanilla_mbridge", False):
-        out.note(f"{_MEGATRON}.vanilla_mbridge", "True: the older mbridge, on its way out")
+        out.note(f"{_MEGATRON}.vanilla_mbridge", "recipe-engine-bridge.true-older-mbridge")
 
 
 def _provider(setup: Setup, out: Judgement) -> None:
@@ -137,8 +127,11 @@ def _hy3(setup: Setup, out: Judgement) -> None:
         shown = "not set" if have is None else repr(have)
         out.error(
             key,
-            f"{shown}: one of the nine settings that any Hy3 recipe needs",
-            f"{plus}{key}={value}",
+            "recipe-hy3-required.one-nine-settings",
+            shown=shown,
+            plus=plus,
+            setting=key,
+            value=value,
         )
     out.show(f"{met} of the nine settings that Hy3 needs")
 
@@ -147,21 +140,21 @@ def _device(setup: Setup, out: Judgement) -> None:
     device = str(setup.get("trainer.device", "cuda"))
     environment = setup.known.environment
     out.show(f"trainer.device {device}; VERL_PLATFORM={environment.get('VERL_PLATFORM', '')}")
-    if device != "musa":
+    found = [item for item in accelerators() if item.torch_device == device]
+    wanted = {name: value for item in found for name, value in item.job_variables.items()}
+    if not wanted:
         return
     if setup.known.runtime_env is None and "VERL_PLATFORM" not in environment:
         raise Undecided("the job's environment is not given (--runtime-env FILE)")
-    wanted = {
-        "VERL_PLATFORM": "musa",
-        "VERL_USE_EXTERNAL_MODULES": "verl_hardware_plugin",
-        "RAY_EXPERIMENTAL_NOSET_MUSA_VISIBLE_DEVICES": "1",
-    }
     for name, value in wanted.items():
         if environment.get(name) != value:
             out.error(
                 "trainer.device",
-                f"musa, but {name} is {environment.get(name)!r}",
-                f"{name}={value} in the job's env_vars",
+                "recipe-engine-platform.but",
+                device=device,
+                name=name,
+                get=environment.get(name),
+                value=value,
             )
 
 

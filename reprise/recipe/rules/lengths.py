@@ -70,8 +70,10 @@ def _lengths_agree(setup: Setup, out: Judgement) -> None:
         if rollout != data:
             out.warn(
                 f"{_ROLLOUT}.{name}",
-                f"{rollout}, but data.max_{name} is {data}",
-                f"leave {_ROLLOUT}.{name} out: it follows data.max_{name}",
+                "recipe-length-agree.but-data-max",
+                rollout=rollout,
+                name=name,
+                data=data,
             )
 
 
@@ -85,8 +87,11 @@ def _model_len(setup: Setup, out: Judgement) -> None:
             key = "data.max_response_length"
             out.error(
                 key,
-                f"{setup.length:,} tokens, but the model has {limit:,} positions",
-                f"{key}={limit - setup.prompt}",
+                "recipe-length-max-model-len.tokens-but-model",
+                length=setup.length,
+                limit=limit,
+                setting=key,
+                limit2=limit - setup.prompt,
             )
         return
     shown = f"prompt {setup.prompt} + response {setup.response} = {setup.length:,}"
@@ -95,8 +100,11 @@ def _model_len(setup: Setup, out: Judgement) -> None:
         key = f"{_ROLLOUT}.max_model_len"
         out.error(
             key,
-            f"{stated:,} < {shown}: the longest answers fail late in the run",
-            f"{key}={setup.length}",
+            "recipe-length-max-model-len.longest-answers-fail",
+            stated=stated,
+            shown=shown,
+            setting=key,
+            length=setup.length,
         )
 
 
@@ -110,8 +118,11 @@ def _positions(setup: Setup, out: Judgement) -> None:
         key = f"{_ROLLOUT}.max_model_len"
         out.error(
             key,
-            f"{length:,} > max_position_embeddings {limit:,} of {setup.model.origin}",
-            f"{key}={limit} or less",
+            "recipe-length-model-limit.max-position-embeddings",
+            length=length,
+            limit=limit,
+            origin=setup.model.origin,
+            setting=key,
         )
 
 
@@ -126,8 +137,10 @@ def _batched(setup: Setup, out: Judgement) -> None:
         key = f"{_ROLLOUT}.max_num_batched_tokens"
         out.error(
             key,
-            f"without chunked prefill a prompt must fit one batch: {batched:,} < {length:,}",
-            f"{key}={length}, or {_ROLLOUT}.enable_chunked_prefill=True",
+            "recipe-length-batched-tokens.without-chunked-prefill",
+            batched=batched,
+            length=length,
+            setting=key,
         )
 
 

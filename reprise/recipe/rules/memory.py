@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from reprise.recipe.memory import (
-    GIB,
-    rollout_memory,
-    smallest_rollout_tp,
-    training_memory,
-)
+from reprise.recipe.plan.memory import GIB, rollout_memory, smallest_rollout_tp, training_memory
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 
@@ -60,9 +55,7 @@ def _training(setup: Setup, out: Judgement) -> None:
     if memory.total / GIB > card:
         key = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
         out.warn(
-            key,
-            f"the update is estimated at {memory.total / GIB:.1f} GiB, a card has {card:g}",
-            "reprise recipe plan shows the terms and what to change first",
+            key, "recipe-memory-training.update-estimated-gib", total=memory.total / GIB, card=card
         )
 
 

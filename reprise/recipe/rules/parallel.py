@@ -87,7 +87,12 @@ def _experts_divide(setup: Setup, out: Judgement) -> None:
     if experts % setup.ep:
         legal = [size for size in divisors(experts) if setup.world % size == 0]
         out.error(
-            _EP, f"{experts} experts do not split over EP {setup.ep}", f"{_EP}={_join(legal)}"
+            _EP,
+            "recipe-parallel-experts-divide.experts-do-split",
+            experts=experts,
+            ep=setup.ep,
+            ep2=_EP,
+            join=_join(legal),
         )
 
 
@@ -100,10 +105,10 @@ def _dense(setup: Setup, out: Judgement) -> None:
         ep = setup.size("expert_model", role)
         if ep > 1:
             key = f"actor_rollout_ref.{role}.megatron.expert_model_parallel_size"
-            out.error(key, f"{ep}, but the model has no experts", f"{key}=1")
+            out.error(key, "recipe-parallel-dense.but-model-experts", ep=ep, setting=key)
     for name in setup.override:
         if str(name).startswith("moe_"):
-            out.warn(f"{_OVERRIDE}.{name}", "a setting of experts on a dense model", "leave it out")
+            out.warn(f"{_OVERRIDE}.{name}", "recipe-parallel-dense.setting-experts-dense")
 
 
 def stage_layers(setup: Setup, layers: int) -> list[int] | None:
@@ -161,16 +166,19 @@ def _layers(setup: Setup, out: Judgement) -> None:
         return
     out.show(f"{layers} layers over PP {setup.pp}: {_runs(stages)} a stage")
     if min(stages) < 1:
-        out.error(_PP, f"a stage would have no layer: {_runs(stages)}", "a smaller PP")
+        out.error(_PP, "recipe-parallel-layers.stage-would-layer", runs=_runs(stages))
     if isinstance(vpp, int) and vpp > 1:
         key = f"{_MEGATRON}.virtual_pipeline_model_parallel_size"
         if setup.pp == 1:
-            out.error(key, f"{vpp} virtual stages need PP > 1", f"{key}=null")
+            out.error(key, "recipe-parallel-layers.virtual-stages-need", vpp=vpp, setting=key)
         elif any(size % vpp for size in stages):
             out.error(
                 key,
-                f"{_runs(stages)} layers a stage do not split into {vpp} chunks",
-                f"{key}={_join(divisors(min(stages)))} or null",
+                "recipe-parallel-layers.layers-stage-do",
+                runs=_runs(stages),
+                vpp=vpp,
+                setting=key,
+                join=_join(divisors(min(stages))),
             )
 
 
@@ -186,13 +194,22 @@ def _heads(setup: Setup, out: Judgement) -> None:
     out.show(f"{heads} heads % TP {setup.tp} = {heads % setup.tp}; KV heads {groups}")
     if heads % setup.tp:
         legal = [size for size in divisors(heads) if setup.world % size == 0]
-        out.error(_TP, f"{heads} heads do not split over TP {setup.tp}", f"{_TP}={_join(legal)}")
+        out.error(
+            _TP,
+            "recipe-parallel-heads.heads-do-split",
+            heads=heads,
+            tp=setup.tp,
+            tp2=_TP,
+            join=_join(legal),
+        )
     elif groups % setup.tp:
         out.warn(
             _TP,
-            f"KV heads {groups} do not split over TP {setup.tp}: whether Megatron replicates them "
-            "depends on its version",
-            f"{_TP}={_join(divisors(groups))}",
+            "recipe-parallel-heads.kv-heads-do",
+            groups=groups,
+            tp=setup.tp,
+            tp2=_TP,
+            join=_join(divisors(groups)),
         )
 
 
@@ -203,7 +220,7 @@ def _sequence(setup: Setup, out: Judgement) -> None:
     key = f"{_MEGATRON}.sequence_parallel"
     out.show(f"TP {setup.tp} with experts: sequence_parallel {setup.get(key, True)}")
     if setup.get(key, True) is False:
-        out.error(key, "experts with TP > 1 need sequence parallelism", f"{key}=True")
+        out.error(key, "recipe-parallel-sequence.experts-tp-need", setting=key)
 
 
 def _reference(setup: Setup, out: Judgement) -> None:
@@ -218,10 +235,7 @@ def _reference(setup: Setup, out: Judgement) -> None:
         out.show(f"ref {name} {ref} == actor {actor}")
         if actor != ref:
             out.error(
-                key,
-                f"{ref}, but the actor has {actor}: both live in one process, whose first "
-                "Megatron groups stay",
-                f"leave {key} out: it follows the actor",
+                key, "recipe-parallel-reference.but-actor-both", ref=ref, actor=actor, setting=key
             )
 
 
@@ -236,16 +250,18 @@ def _recompute(setup: Setup, out: Judgement) -> None:
         if method not in ("uniform", "block"):
             out.error(
                 f"{_OVERRIDE}.recompute_method",
-                f"{method} with granularity full",
-                f"+{_OVERRIDE}.recompute_method=uniform",
+                "recipe-parallel-recompute.granularity-full",
+                method=method,
+                override=_OVERRIDE,
             )
         if count is None:
-            out.error(key, "not set, but granularity full needs it", f"+{key}=1")
+            out.error(key, "recipe-parallel-recompute.set-but-granularity", setting=key)
     elif count is not None or method is not None:
         out.warn(
             f"{_OVERRIDE}.recompute_granularity",
-            f"{kind}: recompute_method and recompute_num_layers say nothing without full",
-            f"+{_OVERRIDE}.recompute_granularity=full, or leave the other two out",
+            "recipe-parallel-recompute.recompute-method-recompute",
+            kind=kind,
+            override=_OVERRIDE,
         )
     if count is None or kind != "full":
         return
@@ -257,8 +273,11 @@ def _recompute(setup: Setup, out: Judgement) -> None:
     if not 1 <= count <= most:
         out.error(
             key,
-            f"{count}, but a stage has {most} of the model's {setup.model.layers} layers",
-            f"{key}=1 (lowest peak) to {most}",
+            "recipe-parallel-recompute.but-stage-model",
+            count=count,
+            most=most,
+            layers=setup.model.layers,
+            setting=key,
         )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from reprise.nearby import nearest_word
+from reprise.core.nearby import nearest_word
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 
@@ -63,12 +63,13 @@ def _checkpoints(setup: Setup, out: Judgement) -> None:
             )
             out.error(
                 key,
-                f"{value} is relative: under a Ray job that is inside the unpacked package, so "
-                f"that {reason}",
-                f"{key}=/shared/folder/of/this/run (reprise train sets it)",
+                "recipe-paths-writes.relative-under-ray",
+                value=value,
+                reason=reason,
+                setting=key,
             )
         elif value.startswith(_NODES_OWN):
-            out.warn(key, f"{value} is a node's own folder", f"{key}=/shared/folder/of/this/run")
+            out.warn(key, "recipe-paths-writes.node-s-own", value=value, setting=key)
 
 
 def _loggers(setup: Setup, out: Judgement) -> None:
@@ -80,9 +81,10 @@ def _loggers(setup: Setup, out: Judgement) -> None:
         if name not in _LOGGERS:
             out.error(
                 "trainer.logger",
-                f"this verl has no logger {name!r}",
-                f"one of {', '.join(_LOGGERS)}; nearest: "
-                f"{nearest_word(str(name), _LOGGERS) or 'console'}",
+                "recipe-paths-loggers.verl-logger",
+                name=name,
+                loggers=", ".join(_LOGGERS),
+                nearest_word=nearest_word(str(name), _LOGGERS) or "console",
             )
     wanted = {"file": "VERL_FILE_LOGGER_PATH", "tensorboard": "TENSORBOARD_DIR"}
     for name, variable in wanted.items():
@@ -99,8 +101,9 @@ def _loggers(setup: Setup, out: Judgement) -> None:
         if name in names and not environment.get(variable):
             out.warn(
                 "trainer.logger",
-                f"{name} reaches for its server from the cluster, and waits for it",
-                f"{variable}=offline in the job's env_vars, unless the nodes reach the server",
+                "recipe-paths-loggers.reaches-server-from",
+                name=name,
+                variable=variable,
             )
 
 
@@ -115,9 +118,9 @@ def _inputs(setup: Setup, out: Judgement) -> None:
         if not seen and not value.startswith("/<"):
             out.warn(
                 key,
-                f"{value} lies in no folder that the doctor saw on every node",
-                f"put it under {' or '.join(setup.known.shared)}, or name its folder in the "
-                "site file",
+                "recipe-paths-seen.lies-folder-doctor",
+                value=value,
+                shareds=" or ".join(setup.known.shared),
             )
 
 
@@ -143,8 +146,10 @@ def _data_files(setup: Setup, out: Judgement) -> None:
             if isinstance(name, str) and not _absolute(name) and not name.startswith("~"):
                 out.warn(
                     key,
-                    f"{name} is relative: it must lie in the package that Ray ships",
-                    f"{key}=/shared/folder/{PurePosixPath(name).name}",
+                    "recipe-paths-data.relative-must-lie",
+                    name=name,
+                    setting=key,
+                    pureposixpath_name=PurePosixPath(name).name,
                 )
 
 
@@ -164,11 +169,7 @@ def _merge(setup: Setup, out: Judgement) -> None:
     both += [f"env_vars.{name}" for name in mine.get("env_vars") or {} if name in env]
     out.show(f"set both in {file} and in {_INIT}: {', '.join(both) or 'nothing'}")
     for name in both:
-        out.error(
-            f"{_INIT}.{name}",
-            f"also set in {file}: Ray refuses to merge the job's and the driver's {name}",
-            f"leave {_INIT}.{name} out and set it in {file} alone",
-        )
+        out.error(f"{_INIT}.{name}", "recipe-env-merge.also-set-ray", file=file, name=name)
 
 
 def _secrets(setup: Setup, out: Judgement) -> None:
@@ -183,10 +184,7 @@ def _secrets(setup: Setup, out: Judgement) -> None:
             count += 1
             name = prefix.rsplit(".", 1)[-1]
             out.error(
-                prefix,
-                f"a credential written out ({masked(node)}): it would be in the config that every "
-                "run stores and in the process list",
-                f"export {name} where the job is submitted, and leave it out of the overrides",
+                prefix, "recipe-env-secrets.credential-written-out", masked=masked(node), name=name
             )
 
     walk(setup.values, "")
@@ -198,7 +196,9 @@ def _resume(setup: Setup, out: Judgement) -> None:
         raise NotApplicable(f"resume_mode is {setup.get('trainer.resume_mode')}")
     folder = Path(str(setup.get("trainer.default_local_dir", "")))
     try:
-        step = int((folder / "latest_checkpointed_iteration.txt").read_text().strip())
+        step = int(
+            (folder / "latest_checkpointed_iteration.txt").read_text(encoding="utf-8").strip()
+        )
     except FileNotFoundError:
         raise NotApplicable(f"no checkpoint is visible in {folder}") from None
     except (OSError, ValueError) as error:
@@ -218,22 +218,20 @@ def _resume(setup: Setup, out: Judgement) -> None:
         saved = ", ".join(map(str, sorted(worlds)))
         out.error(
             "trainer.nnodes",
-            f"step {step} was saved with {saved} ranks, the recipe has {setup.world}; FSDP shards "
-            "cannot be redistributed",
-            f"the same number of GPUs ({saved}), or merge the weights to Hugging Face format and "
-            "start from them (the optimizer's state is lost)",
+            "recipe-resume-world-size.step-saved-ranks",
+            step=step,
+            saved=saved,
+            world=setup.world,
         )
     elif not worlds and (actor / "dist_ckpt").is_dir():
-        out.note(
-            "trainer.nnodes",
-            f"step {step} is a dist_ckpt, which Megatron redistributes; it lies in the old layout, "
-            "which verl reads after scripts/migrate_megatron_checkpoint_layout.py",
-        )
+        out.note("trainer.nnodes", "recipe-resume-world-size.step-dist-ckpt", step=step)
     elif not worlds and any((actor / part / "dist_ckpt").is_dir() for part in _PARTS):
         out.note(
             "trainer.nnodes",
-            f"step {step} is a dist_ckpt: Megatron redistributes it; whether its optimizer's state "
-            f"follows: reprise checkpoint check {folder} --world-size {setup.world}",
+            "recipe-resume-world-size.step-dist-ckpt-2",
+            step=step,
+            folder=folder,
+            world=setup.world,
         )
     if not (folder / f"global_step_{step}" / "data.pt").exists():
         out.warn(

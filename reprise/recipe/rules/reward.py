@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from reprise.nearby import nearest_word
+from reprise.core.nearby import nearest_word
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source
 from reprise.recipe.setup import Setup
 
@@ -85,8 +85,10 @@ def _manager(setup: Setup, out: Judgement) -> None:
         close = nearest_word(name, known)
         out.error(
             _MANAGER,
-            f"{name!r} is none of this verl's managers: {', '.join(known)}",
-            f"{_MANAGER}={close or known[0]}",
+            "recipe-reward-manager.none-verl-s",
+            name=name,
+            knowns=", ".join(known),
+            close=close or known[0],
         )
 
 
@@ -108,20 +110,23 @@ def _overlong(setup: Setup, out: Judgement) -> None:
     shown = f"0 < len {size} <= max_resp_len {longest} == max_response_length {setup.response}"
     out.show(f"{shown}; manager {name}")
     if name != "dapo":
-        out.error(_MANAGER, f"{name!r} does not read the overlong buffer", f"{_MANAGER}=dapo")
+        out.error(_MANAGER, "recipe-reward-overlong.does-read-overlong", name=name)
     if not isinstance(longest, int):
-        out.error(f"{_KWARGS}.max_resp_len", "not set", f"+{_KWARGS}.max_resp_len={setup.response}")
+        out.error(f"{_KWARGS}.max_resp_len", "recipe-reward-overlong.set", response=setup.response)
     elif longest != setup.response:
         out.error(
             f"{_KWARGS}.max_resp_len",
-            f"{longest}, but data.max_response_length {setup.response}",
-            f"{_KWARGS}.max_resp_len={setup.response}",
+            "recipe-reward-overlong.but-data-max",
+            longest=longest,
+            response=setup.response,
         )
     if not isinstance(size, int) or size <= 0 or (isinstance(longest, int) and size > longest):
         out.error(
             f"{_KWARGS}.overlong_buffer_cfg.len",
-            f"{size}, but 0 < len <= max_resp_len {longest}",
-            f"{_KWARGS}.overlong_buffer_cfg.len={max(1, setup.response // 2)}",
+            "recipe-reward-overlong.but-len-max",
+            size=size,
+            longest=longest,
+            value=max(1, setup.response // 2),
         )
 
 

@@ -30,30 +30,47 @@ def _replicas(setup: Setup, out: Judgement) -> None:
         legal = [size for size in divisors(world) if world % (size * dp * pp) == 0]
         out.error(
             _TP,
-            f"{world} GPUs do not divide by {names} = {group}",
-            f"{_TP}={', '.join(map(str, legal))}",
+            "recipe-rollout-replicas.gpus-do-divide",
+            world=world,
+            names=names,
+            group=group,
+            tp=_TP,
+            maps=", ".join(map(str, legal)),
         )
         return
     per_node = min(setup.gpus_per_node, group)
     if group % per_node:
         out.error(
             _TP,
-            f"a replica of {group} GPUs does not fill nodes of {setup.gpus_per_node}",
-            f"a multiple or a divisor of {setup.gpus_per_node}",
+            "recipe-rollout-replicas.replica-gpus-does",
+            group=group,
+            gpus_per_node=setup.gpus_per_node,
         )
     elif group > per_node:
-        out.note(_TP, f"a replica of {group} GPUs spans {group // per_node} nodes of {per_node}")
+        out.note(
+            _TP,
+            "recipe-rollout-replicas.replica-gpus-spans",
+            group=group,
+            group2=group // per_node,
+            per_node=per_node,
+        )
     if dp > 1 and setup.engine == "sglang":
         key = f"{_ROLLOUT}.data_parallel_size"
         out.warn(
             key,
-            f"SGLang with data_parallel_size {dp} is one server of TP x DP = "
-            f"{setup.rollout_tp * dp} GPUs, not {dp} replicas: {world // group} server(s) in all",
-            f"{key}=1 gives {world // (setup.rollout_tp * pp)} replicas of TP {setup.rollout_tp}",
+            "recipe-rollout-replicas.sglang-data-parallel",
+            dp=dp,
+            rollout_tp=setup.rollout_tp * dp,
+            world=world // group,
+            setting=key,
+            world2=world // (setup.rollout_tp * pp),
+            rollout_tp2=setup.rollout_tp,
         )
     if pp > 1:
         key = f"{_ROLLOUT}.pipeline_model_parallel_size"
-        out.error(key, f"{pp}: not implemented for {setup.engine}", f"{key}=1")
+        out.error(
+            key, "recipe-rollout-replicas.implemented", pp=pp, engine=setup.engine, setting=key
+        )
 
 
 def legal_tps(setup: Setup) -> list[int]:
@@ -86,7 +103,12 @@ def _heads(setup: Setup, out: Judgement) -> None:
     out.show(f"{model.heads} heads, {model.kv_heads} KV heads, TP {tp}: legal {legal}")
     if tp in legal:
         if tp > model.kv_heads:
-            out.note(_TP, f"the {model.kv_heads} KV heads are replicated x{tp // model.kv_heads}")
+            out.note(
+                _TP,
+                "recipe-rollout-heads.kv-heads-replicated",
+                kv_heads=model.kv_heads,
+                tp=tp // model.kv_heads,
+            )
         return
     if model.heads % tp:
         reason = f"{model.heads} heads do not split over TP {tp}"
@@ -105,7 +127,7 @@ def _expert_parallel(setup: Setup, out: Judgement) -> None:
     out.show(f"expert_parallel_size {ep} == TP x DP = {group}")
     if setup.engine != "trtllm" and ep != group:
         key = f"{_ROLLOUT}.expert_parallel_size"
-        out.error(key, f"{ep} != TP x DP = {group}", f"{key}={group} or 1")
+        out.error(key, "recipe-rollout-expert-parallel.tp-x-dp", ep=ep, group=group, setting=key)
 
 
 def _validation(setup: Setup, out: Judgement) -> None:
@@ -117,9 +139,7 @@ def _validation(setup: Setup, out: Judgement) -> None:
     out.show(f"do_sample {sample}, temperature {temperature:g}, n {n}")
     if sample and temperature <= 0:
         out.warn(
-            f"{node}.temperature",
-            "0: do_sample is True, but every answer is greedy",
-            f"{node}.temperature=1.0",
+            f"{node}.temperature", "recipe-rollout-validation-sampling.do-sample-true", node=node
         )
     given = [
         f"{name}={setup.get(f'{node}.{name}')}"
@@ -135,15 +155,15 @@ def _validation(setup: Setup, out: Judgement) -> None:
         )
         out.warn(
             f"{node}.do_sample",
-            f"False, but {', '.join(given)} {effect}",
-            f"{node}.do_sample=True, or leave the others out",
+            "recipe-rollout-validation-sampling.false-but",
+            givens=", ".join(given),
+            effect=effect,
+            node=node,
         )
     greedy = temperature <= 0 or (read and not sample)
     if n > 1 and greedy:
         out.warn(
-            f"{node}.n",
-            f"{n} greedy answers to a prompt are {n} times the same",
-            f"{node}.do_sample=True {node}.temperature=1.0, or {node}.n=1",
+            f"{node}.n", "recipe-rollout-validation-sampling.greedy-answers-prompt", n=n, node=node
         )
 
 
@@ -161,15 +181,15 @@ def _validation_size(setup: Setup, out: Judgement) -> None:
     if repeats > 1 and n > 1:
         out.warn(
             key,
-            f"validation is {n}x too large: every problem is in the file {repeats} times already, "
-            f"{rows * n:,} answers in all",
-            f"{key}=1, or a file without repeats and {key}={repeats}",
+            "recipe-rollout-validation-size.validation-x-too",
+            n=n,
+            repeats=repeats,
+            rows=rows * n,
+            setting=key,
         )
     elif samples == 1 and prompts < 100:
         out.warn(
-            key,
-            f"one sample of each of {prompts} problems is noisy: the mean of 32 (avg@32) is usual",
-            f"{key}=32 with {_ROLLOUT}.val_kwargs.do_sample=True",
+            key, "recipe-rollout-validation-size.one-sample-each", prompts=prompts, setting=key
         )
 
 
@@ -180,8 +200,10 @@ def _temperature(setup: Setup, out: Judgement) -> None:
         key = f"{_ROLLOUT}.temperature"
         out.error(
             key,
-            f"{temperature:g}: all {setup.n} responses of a prompt would be equal",
-            f"{key}=1.0",
+            "recipe-rollout-temperature.all-responses-prompt",
+            temperature=temperature,
+            n=setup.n,
+            setting=key,
         )
 
 
@@ -196,20 +218,12 @@ def _truncated(setup: Setup, out: Judgement) -> None:
     out.show(f"logprobs_mode {mode}, top_p {top_p:g} = 1, top_k {top_k} = -1 (all words)")
     if mode == "processed_logprobs" and (top_p < 1 or top_k > 0):
         key = f"{_ROLLOUT}.top_p" if top_p < 1 else f"{_ROLLOUT}.top_k"
-        out.warn(
-            key,
-            f"top_p {top_p:g}, top_k {top_k}: vLLM's log-probs are those of the words that are "
-            "left, the trainer's those of all words: training/rollout_probs_diff and the weights "
-            "of rollout_correction show the difference as if it were a mismatch",
-            f"{_ROLLOUT}.top_p=1.0 {_ROLLOUT}.top_k=-1",
-        )
+        out.warn(key, "recipe-rollout-truncated.top-p-top", top_p=top_p, top_k=top_k)
     temperature = float(setup.get(f"{_ROLLOUT}.temperature", 1.0))
     if mode == "raw_logprobs" and temperature != 1:
         key = f"{_ROLLOUT}.logprobs_mode"
         out.warn(
-            key,
-            f"raw_logprobs leave the temperature {temperature:g} out, the trainer's have it",
-            f"{key}=processed_logprobs",
+            key, "recipe-rollout-truncated.raw-logprobs-leave", temperature=temperature, setting=key
         )
 
 

@@ -18,19 +18,22 @@ def _epoch(setup: Setup, out: Judgement) -> None:
     out.show(f"{rows:,} rows // batch {batch} = {steps:,} steps an epoch, {rest} rows unused")
     if steps == 0:
         out.error(
-            "data.train_batch_size",
-            f"0 steps an epoch: {rows} rows < batch {batch}, and the loader drops a partial batch: "
-            "the job would end 'successfully' without training",
-            f"data.train_batch_size={rows} or less",
+            "data.train_batch_size", "recipe-steps-epoch.steps-epoch-rows", rows=rows, batch=batch
         )
     elif rest:
-        out.note("data.train_batch_size", f"{steps:,} steps an epoch, {rest} rows unused in each")
+        out.note(
+            "data.train_batch_size", "recipe-steps-epoch.steps-epoch-rows-2", steps=steps, rest=rest
+        )
     unique = setup.known.prompts
     if unique and unique < rows:
         out.note(
             "data.train_files",
-            f"{unique:,} distinct prompts in {rows:,} rows ({rows / unique:.0f}x): an epoch of the "
-            f"file is {steps:,} steps, of the distinct prompts {unique // batch:,}",
+            "recipe-steps-epoch.distinct-prompts-rows",
+            unique=unique,
+            rows=rows,
+            rows2=rows / unique,
+            steps=steps,
+            unique2=unique // batch,
         )
 
 
@@ -44,15 +47,16 @@ def _frequencies(setup: Setup, out: Judgement) -> None:
         if freq > steps > 0:
             out.warn(
                 key,
-                f"{freq} > {steps:,} steps of the run: the only {what} is "
-                "that of the last step, and none if the run stops before",
-                f"{key}={max(1, steps // 5)}",
+                "recipe-steps-frequencies.steps-run-only",
+                freq=freq,
+                steps=steps,
+                what=what,
+                setting=key,
+                value=max(1, steps // 5),
             )
         elif freq <= 0 and name == "save_freq" and setup.get("trainer.resume_mode") == "auto":
             out.warn(
-                key,
-                f"{freq}: no checkpoint is ever written, a failure costs the whole run",
-                f"{key}=20",
+                key, "recipe-steps-frequencies.checkpoint-ever-written", freq=freq, setting=key
             )
 
 
@@ -71,9 +75,10 @@ def _kept(setup: Setup, out: Judgement) -> None:
         if kept is None and (written is None or written > 3):
             out.warn(
                 key,
-                f"not set: all {shown}checkpoints of the {role} stay on the disk "
-                "(reprise recipe plan shows their size)",
-                f"{key}=2",
+                "recipe-steps-checkpoints-kept.set-all-checkpoints",
+                shown=shown,
+                role=role,
+                setting=key,
             )
 
 
@@ -91,14 +96,13 @@ def _truncation(setup: Setup, out: Judgement) -> None:
     if policy in effects:
         out.note(
             "data.truncation",
-            f"a prompt over {setup.prompt} tokens {effects[policy]} "
-            "(reprise data check counts them)",
+            "recipe-data-truncation.prompt-over-tokens",
+            prompt=setup.prompt,
+            effects=effects[policy],
         )
     elif policy == "error":
         out.warn(
-            "data.truncation",
-            f"a prompt over {setup.prompt} tokens ends the job when it is met",
-            "data.filter_overlong_prompts=True",
+            "data.truncation", "recipe-data-truncation.prompt-over-tokens-2", prompt=setup.prompt
         )
 
 

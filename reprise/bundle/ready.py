@@ -1,0 +1,133 @@
+"""What a bundle needs to be made at all, checked before anything is fetched or packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from reprise.bundle.bare import UNPART, adding, bare_tree, further_files, pinned_elsewhere
+from reprise.bundle.site import read_trim
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.files import sha256_file
+from reprise.core.findings import Report
+from reprise.core.pip import find_pip
+from reprise.images.carry import images_to_archive
+from reprise.lock.model import Data, Environment, Image, Lock, Machine, Package, Tree
+from reprise.lock.read import data_folder
+from reprise.lock.requirements import read_pins
+from reprise.trees.checkout import Standing, inspect
+
+__all__ = ["check_ready", "tree_places"]
+
+
+def check_ready(
+    root: Path,
+    lock: Lock,
+    chosen: Sequence[str],
+    machine: Machine,
+    with_images: bool,
+    also: Sequence[Path],
+    report: Report,
+) -> bool:
+    """Whether every chosen entry can go into the bundle; each that cannot is in `report`.
+
+    Reads checkouts and data files, and asks pip and the container engine; no network, and nothing
+    is written. Minutes of downloads and of packing come after it.
+    """
+    before = len(report.checks)
+    for name in chosen:
+        for check in _checks(root, lock, name, chosen, machine, with_images):
+            with adding(name, report):
+                check()
+    if any(isinstance(lock.entry(name), Environment | Package) for name in chosen):
+        with adding("pip", report):
+            find_pip()
+    if machine == "gpu":
+        with adding("bundle-also", report):
+            further_files(root, also)
+        with adding("bundle-script", report):
+            _there(root, UNPART)
+    return len(report.checks) == before
+
+
+def _checks(
+    root: Path,
+    lock: Lock,
+    name: str,
+    chosen: Sequence[str],
+    machine: Machine,
+    with_images: bool,
+) -> Iterator[Callable[[], object]]:
+    """What must hold for one entry; each check raises an OperatorError of its own."""
+    entry, short = lock.entry(name), name.partition(".")[2]
+    match entry:
+        case Tree() if entry.path is not None and machine == "gpu":
+            yield lambda: bare_tree(root, short, entry)
+        case Tree() if entry.path is not None:
+            yield lambda: _tree(root, short, entry)
+        case Environment():
+            yield lambda: _environment(root, lock, entry, machine)
+        case Package() if machine == "gpu":
+            yield lambda: pinned_elsewhere(root, lock, chosen, entry)
+        case Data() if machine != "gpu":
+            yield lambda: _data(root, short, entry)
+        case Image() if with_images and machine != "gpu":
+            yield lambda: images_to_archive(lock, short, entry)
+        case _:
+            pass
+
+
+def tree_places(tree: Tree) -> dict[str, tuple[str | None, str | None]]:
+    """Commit and tree hash of a tree and of its fetched submodules, by the path below it."""
+    places = {"": (tree.commit, tree.tree)}
+    return places | {path: (sub.commit, sub.tree) for path, sub in tree.submodule.items()
+                     if sub.fetch}  # fmt: skip
+
+
+def _tree(root: Path, name: str, tree: Tree) -> None:
+    for below, (commit, expected) in tree_places(tree).items():
+        folder = root / (tree.path or "") / below
+        found = inspect(folder, commit or "", expected)
+        if commit is None or found.standing is not Standing.OK:
+            message = f"{folder} is {found.standing.value}, expected the locked commit {commit}"
+            fix = f"`reprise setup tree.{name}`"
+            raise OperatorError("bundle-tree", f"tree.{name}", message, fix)
+
+
+def _environment(root: Path, lock: Lock, environment: Environment, machine: Machine) -> None:
+    """Its requirements files can be read; on a machine without pip also what is left out."""
+    if machine != "gpu":
+        for file in (environment.requirements, *environment.extra):
+            _there(root, file)
+            read_pins(root / file)
+        return
+    if environment.trim is None:
+        return
+    operators = [one for one in lock.environment.values() if "operator" in one.machines]
+    for one in (environment, *operators):
+        _there(root, one.requirements)
+        read_pins(root / one.requirements)
+        if one.trim is not None:
+            _there(root, one.trim)
+            read_trim(root / one.trim)
+
+
+def _there(root: Path, file: str) -> None:
+    if not (root / file).is_file():
+        fix = f"`git checkout -- {file}` in {root}"
+        raise OperatorError("bundle-file", str(root / file), "the file is missing", fix)
+
+
+def _data(root: Path, name: str, data: Data) -> None:
+    path = data_folder(root) / data.path
+    if not path.is_file():
+        fix = f"`reprise data fetch data.{name}`, or name the entries that should be in the bundle"
+        raise OperatorError("bundle-data", f"data.{name}", f"{path} is missing", fix)
+    if data.sha256 is None:
+        fix = f"`reprise lock update data.{name}`"
+        raise CannotTell("bundle-data", f"data.{name}", "the lock has no sha256 of it", fix)
+    found = sha256_file(path)
+    if found != data.sha256:
+        message = f"{path} has sha256 {found}, expected {data.sha256} (versions.lock)"
+        fix = f"move {path} away, then `reprise data fetch data.{name}`"
+        raise OperatorError("bundle-data", f"data.{name}", message, fix)

@@ -1,0 +1,212 @@
+"""`reprise curves show` and `reprise curves compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from reprise.cli.render import JsonFlag, finish, guard
+from reprise.cli.tables import print_table
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Report
+from reprise.core.nearby import did_you_mean, nearest_words
+
+if TYPE_CHECKING:
+    from reprise.curves.judge import ValidationSet
+    from reprise.metrics import MetricTable
+    from reprise.runs.state.state import RunState
+
+__all__ = ["register"]
+
+_RunArgument = Annotated[
+    Path, typer.Argument(help="Run folder or its id, or a metrics file of any format.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    group = typer.Typer(help="Look at a run's curves and judge them.", no_args_is_help=True)
+    group.command()(show)
+    group.command()(compare)
+    app.add_typer(group, name="curves")
+
+
+@guard("curves show")
+def show(
+    run: _RunArgument,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="Print all values of this metric (repeatable).")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Summarise a run's metrics, attempts merged; with --metric, print their values."""
+    from reprise.metrics import read_run
+
+    run = _run(run)
+    table = read_run(run)
+    unknown = [name for name in metric or () if name not in table]
+    if unknown:
+        near = did_you_mean([word for name in unknown for word in nearest_words(name, table.names)])
+        raise OperatorError(
+            "metric.metric-among",
+            str(run),
+            unknowns=", ".join(unknown),
+            names_count=len(table.names),
+            near=near,
+            run=run,
+        )
+    report = Report("curves show")
+    report.findings.extend(table.findings)
+    report.passed("metrics")
+    report.data["metrics"] = {name: _summary(table, name) for name in metric or table.names}
+    if metric:
+        report.data["values"] = {name: _values(table, name) for name in metric}
+    if not as_json:
+        _print_table(report.data)
+    finish(report, as_json)
+
+
+def _summary(table: MetricTable, name: str) -> dict[str, Any]:
+    series = table.series(name)
+    finite = series.finite()
+    if not len(finite):
+        return {"points": len(series), "finite": 0}
+    low, high = int(finite.values.argmin()), int(finite.values.argmax())
+    tail = finite.values[-max(1, len(finite) // 10) :]
+    return {
+        "points": len(series),
+        "finite": len(finite),
+        "first": float(finite.values[0]),
+        "last": float(finite.values[-1]),
+        "minimum": float(finite.values[low]),
+        "minimum_step": int(finite.steps[low]),
+        "maximum": float(finite.values[high]),
+        "maximum_step": int(finite.steps[high]),
+        "mean_of_last_tenth": float(tail.mean()),
+    }
+
+
+def _values(table: MetricTable, name: str) -> list[list[float | int]]:
+    series = table.series(name)
+    return [[int(s), float(v)] for s, v in zip(series.steps, series.values, strict=True)]
+
+
+def _print_table(data: dict[str, Any]) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    for name, values in data.get("values", {}).items():
+        for step, value in values:
+            console.print(f"{name} {step} {value:.8g}", markup=False)
+    if "values" in data:
+        return
+    columns = ("metric", "points", "first", "last", "minimum", "maximum")
+    print_table(columns, [_row(*item) for item in sorted(data["metrics"].items())], columns[1:])
+
+
+def _row(name: str, item: dict[str, Any]) -> tuple[str, ...]:
+    if not item["finite"]:
+        return name, str(item["points"]), *["no finite value"] * 4
+    return (
+        name,
+        str(item["points"]),
+        f"{item['first']:.4g}",
+        f"{item['last']:.4g}",
+        f"{item['minimum']:.4g} @{item['minimum_step']}",
+        f"{item['maximum']:.4g} @{item['maximum_step']}",
+    )
+
+
+@guard("curves compare")
+def compare(
+    run: _RunArgument,
+    reference: Annotated[
+        Path, typer.Option(help="Reference folder, another run or its id, or a recipe's name.")
+    ],
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Steps the run was to train; default: run.json, then reference."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write verdict.json, curves.png and report.html into this folder."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Judge a run against reference runs. Exit code 0: PASS; 1: FAIL; 2: INCONCLUSIVE."""
+    from reprise.curves import judge_run, load_reference, write_report
+    from reprise.metrics import read_run
+
+    run = _run(run)
+    state = _state(run)
+    table = read_run(run)
+    known = load_reference(_reference(reference))
+    expected = steps or (state.steps if state else None) or known.steps
+    seed = state.seed if state else None
+    judgement = judge_run(table, known, expected, _validation_set(state), seed)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        shown = state.model_dump(mode="json", exclude_none=True) if state else {}
+        write_report(out, judgement, table, known, shown)
+    if as_json:
+        finish(judgement.report("curves compare"), as_json=True)
+    typer.echo(judgement.text())
+    if out is not None:
+        typer.echo(f"  report: {out / 'report.html'}")
+    raise typer.Exit(judgement.exit_code)
+
+
+def _run(named: Path) -> Path:
+    """A path as it stands, else the run with that id. Raises OperatorError when there is none."""
+    if named.exists() or len(named.parts) != 1:
+        return named
+    from reprise.core.project import find_project
+    from reprise.runs.state.folder import find_run
+
+    return find_run(find_project().runs, named.name).path
+
+
+def _reference(named: Path) -> Path:
+    """A path as it stands, else the reference of the recipe with that name, else a run."""
+    if named.exists() or len(named.parts) != 1:
+        return named
+    from reprise.core.project import find_project
+
+    project = find_project()
+    folder = project.reference(named.name)
+    if folder.is_dir():
+        return folder
+    try:
+        return _run(named)
+    except OperatorError as error:
+        recorded = sorted(path.parent.name for path in project.recipes.glob("*/reference"))
+        raise OperatorError(
+            "reference.folder-recipe-reference",
+            str(named),
+            recordeds=", ".join(recorded),
+            answer=error.message,
+        ) from None
+
+
+def _state(run: Path) -> RunState | None:
+    """The state of a run folder; None for metrics without one. Raises OperatorError if damaged."""
+    from reprise.runs.state.state import read_state
+
+    file = run / "run.json"
+    if not file.is_file():
+        return None
+    try:
+        return read_state(file)
+    except OperatorError as error:
+        fix = f"{error.fix}; or name the metrics file instead of the folder"
+        raise OperatorError(error.rule, error.where, error.message, fix) from None
+
+
+def _validation_set(state: RunState | None) -> ValidationSet | None:
+    """What the run validated on, where its run.json says so: {"rows", "prompts", "samples"}."""
+    from reprise.curves.judge import ValidationSet
+
+    if state is None or (found := state.validation) is None:
+        return None
+    return ValidationSet(found.rows, found.prompts, found.samples)

@@ -1,0 +1,151 @@
+"""`reprise lock check | verify | update | image`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from reprise.cli.commands.machines import MachineOption, chosen_machine
+from reprise.cli.render import JsonFlag, finish, guard
+from reprise.core.findings import Report
+from reprise.core.project import find_project
+from reprise.flows.lock.answers import combine
+from reprise.flows.lock.reality import verify as verify_lock
+from reprise.flows.lock.update import lock_images, update_entry
+from reprise.lock.check import check_lock
+from reprise.lock.rows import Site
+from reprise.trees.sources import mirrors_from
+
+__all__ = ["MirrorOption", "register"]
+
+MirrorOption = Annotated[
+    list[str] | None,
+    typer.Option(help="URL to fetch from instead of https://github.com/, or BASE=URL."),
+]
+
+_STATES = {"ok": "green", "unknown": "yellow"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    group = typer.Typer(help="The lock: is it sound, does reality match it, move one entry.")
+    group.command("check")(check)
+    group.command("verify")(verify)
+    group.command("update")(update)
+    group.command("image")(image)
+    app.add_typer(group, name="lock")
+
+
+@guard("lock check")
+def check(
+    file: Annotated[
+        Path | None, typer.Argument(help="The lock; default: versions.lock of the project.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Is the lock itself sound: form, full hashes, known contradictions, requirements files."""
+    finish(check_lock(file or find_project().lock), as_json)
+
+
+@guard("lock verify")
+def verify(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Entries, or runtime_env; default: the machine's.")
+    ] = None,
+    machine: MachineOption = None,
+    python: Annotated[
+        Path | None, typer.Option(help="Interpreter in which the packages should be.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the data files; default: DATA_DIR, else the root."),
+    ] = None,
+    plain_ray: Annotated[
+        bool, typer.Option(help="Judge the package as a plain `ray job submit` makes it.")
+    ] = False,
+    remote: Annotated[
+        bool, typer.Option(help="Also ask servers whether the tags still lead to what is locked.")
+    ] = False,
+    answers: Annotated[
+        Path | None,
+        typer.Option(help="Put together the --json answers of many hosts, HOST.json in a folder."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Does reality match the lock: checkouts, files, packages, images, what Ray would pack.
+
+    Exit code 0: all ok; 1: something differs, is dirty or missing; 2: something is not known.
+    """
+    if answers is not None:
+        report = combine(answers)
+        if not as_json:
+            _print_rows(report)
+        finish(report, as_json)
+    project = find_project()
+    kind, why = chosen_machine(machine)
+    site = Site(project.root, python, data)
+    mirrors = mirrors_from([]) if remote else None
+    report = verify_lock(project.lock, names or [], kind.lock, site, plain_ray, mirrors)
+    if not as_json:
+        typer.echo(f"machine: {kind.name} ({why})")
+        _print_rows(report)
+    finish(report, as_json)
+
+
+@guard("lock update")
+def update(
+    name: Annotated[str, typer.Argument(help="Entry to move.")],
+    to: Annotated[
+        str | None, typer.Option(help="Branch, tag, commit or version; default: what it wants.")
+    ] = None,
+    mirror: MirrorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Resolve one entry and rewrite its lines in the lock; every other byte stays."""
+    report = update_entry(find_project().lock, name, to, mirrors_from(mirror or []))
+    if not as_json:
+        moved = report.data["moved"]
+        for row in moved:
+            typer.echo(f"{row['key']}: {row['old'] or '(none)'} -> {row['new'] or '(none)'}")
+        machines = ", ".join(report.data["machines"]) or "no machine"
+        typer.echo(
+            f"{report.data['entry']}: {len(moved)} values moved; the hash of {machines} moves"
+        )
+    finish(report, as_json)
+
+
+@guard("lock image")
+def image(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Images of the lock; default: all.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option(help="Write the digests of images not locked yet.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Ask a registry what the images' tags name; refuse a tag that moved since it was locked.
+
+    Asks the entry's mirrors, then its registry, then the container engine of this machine.
+    """
+    finish(lock_images(find_project().lock, names or [], write), as_json)
+
+
+def _print_rows(report: Report) -> None:
+    rows: list[dict[str, Any]] = report.data["rows"]
+    hosts = ["host"] if any("host" in row for row in rows) else []
+    table = Table(*hosts, "entry", "state", "expected", "found", box=None, pad_edge=False)
+    for row in rows:
+        state = Text(row["state"], style=_STATES.get(row["state"], "red"))
+        cells = [row["entry"], state, _short(row["expected"]), _short(row["found"])]
+        table.add_row(*([row["host"], *cells] if hosts else cells))
+    Console(highlight=False).print(table)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,0 +1,38 @@
+"""`--machine`: one option with the same names in every command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from reprise.core.errors import OperatorError
+from reprise.machines.registry import Machine, guess_machine, machine_named
+
+__all__ = ["MachineOption", "OldName", "chosen_machine", "one_of"]
+
+MachineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--machine",
+        help="Kind of machine: h20, s5000, gpu, cpu and the others of docs/machines.md; default: "
+        "the site file's where hosts are checked, else by this machine's device files.",
+        show_default=False,
+    ),
+]
+
+OldName = Annotated[str | None, typer.Option("--profile", hidden=True)]
+"""What --machine was called in some commands."""
+
+
+def one_of(machine: str | None, *others: str | None) -> str | None:
+    """The one name given. Raises OperatorError when two differ, whether or not they are known."""
+    named = [name for name in (machine, *others) if name]
+    if len({machine_named(name).name for name in named}) > 1:
+        raise OperatorError("machine.two-kinds-machine", " and ".join(named))
+    return named[0] if named else None
+
+
+def chosen_machine(name: str | None) -> tuple[Machine, str]:
+    """The machine called `name`, or the one guessed when it is None, and why."""
+    return (machine_named(name), "named") if name is not None else guess_machine()

@@ -1,0 +1,219 @@
+"""`reprise recipe list`, `show` and `check`; `plan` and `convert` lie beside."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from reprise.cli.commands.recipe.inputs import (
+    AlgorithmOption,
+    ModelArgument,
+    ModelConfigOption,
+    OverridesArgument,
+    VerlOption,
+    lines_of,
+    load_recipe,
+    wide,
+)
+from reprise.cli.commands.recipe.plan import convert, plan_recipe
+from reprise.cli.render import JsonFlag, finish, guard
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Report
+from reprise.core.project import find_project
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    group = typer.Typer(help="Look at a recipe, check it, plan it.", no_args_is_help=True)
+    group.command("list")(list_recipes)
+    group.command()(show)
+    group.command()(check)
+    group.command("plan")(plan_recipe)
+    group.command()(convert)
+    app.add_typer(group, name="recipe")
+
+
+@guard("recipe list")
+def list_recipes(as_json: JsonFlag = False) -> None:
+    """List the recipes with their machine, model and status."""
+    from reprise.recipe.card import card_of, recipe_names
+
+    project = find_project()
+    report = Report("recipe list")
+    report.data["recipes"] = []
+    for name in recipe_names(project.recipes):
+        card = card_of(project.recipes, name)
+        report.data["recipes"].append(
+            {
+                "name": name,
+                "title": card.title,
+                "machine": card.machine.profile,
+                "status": card.status,
+            }
+        )
+    report.passed("recipe-cards")
+    if not as_json:
+        table = Table("recipe", "machine", "status", "what", box=None, pad_edge=False)
+        for row in report.data["recipes"]:
+            table.add_row(row["name"], row["machine"], row["status"], row["title"])
+        wide().print(table, highlight=False)
+    finish(report, as_json, quiet_ok=True)
+
+
+@guard("recipe show")
+def show(
+    model: ModelArgument,
+    overrides: OverridesArgument = None,
+    algorithm: AlgorithmOption = None,
+    full: Annotated[bool, typer.Option(help="Print the whole resolved config.")] = False,
+    verl: VerlOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print what a recipe sets beyond verl's defaults, why, and the exact command.
+
+    Variables that the launcher fills in are shown as /<NAME>.
+    """
+    from reprise.recipe.check import check_faults
+    from reprise.recipe.config.origin import Origins
+    from reprise.recipe.load import Inputs
+    from reprise.recipe.show import command_line, differences, resolved_yaml, without_secrets
+
+    lines = lines_of(overrides, algorithm)
+    loaded, recipes = load_recipe(find_project(), model, lines, Inputs(verl=verl))
+    report = Report("recipe show")
+    check_faults(report, loaded.composition.faults)
+    rows = differences(loaded, Origins(loaded.composition, recipes))
+    report.data = {
+        "verl": loaded.tree.label(),
+        "card": loaded.card.model_dump(),
+        "command": report.command,
+        "job": command_line(model, loaded.composition.lines),
+        "differences": rows,
+        "config": without_secrets(loaded.composition.values),
+    }
+    if not as_json:
+        if full:
+            sys.stdout.write(resolved_yaml(loaded))
+        else:
+            _print_differences(rows)
+        for note in loaded.card.notes:
+            Console(soft_wrap=True).print(f"note: {note}", highlight=False)
+        sys.stdout.write(f"{loaded.tree.label()}\n{report.data['job']}\n")
+    finish(report, as_json, quiet_ok=True)
+
+
+def _print_differences(rows: list[dict[str, Any]]) -> None:
+    table = Table("setting", "value", "verl's default", "from", box=None, pad_edge=False)
+    for row in rows:
+        where = row["where"].split(" (")[0]
+        if where == "verl's default":
+            where = "follows another setting"
+        texts = (row["key"], str(row["value"]), str(row["default"]), where)
+        table.add_row(*map(escape, texts))
+    wide().print(table, highlight=False)
+
+
+@guard("recipe check")
+def check(
+    model: Annotated[str, typer.Argument(help="Recipe; none with --script or --overrides.")] = "",
+    overrides: OverridesArgument = None,
+    algorithm: AlgorithmOption = None,
+    script: Annotated[
+        Path | None, typer.Option(help="A bash launch script; nothing in it is executed.")
+    ] = None,
+    overrides_file: Annotated[
+        Path | None, typer.Option("--overrides", help="A file with one override a line.")
+    ] = None,
+    of_model: Annotated[
+        str, typer.Option("--model", help="The recipe whose model and data a script trains.")
+    ] = "",
+    runtime_env: Annotated[Path | None, typer.Option(help="The job's runtime_env.yaml.")] = None,
+    model_config: ModelConfigOption = None,
+    shared: Annotated[
+        list[str] | None, typer.Option(help="Folder that every node shares (repeatable).")
+    ] = None,
+    verl: VerlOption = None,
+    explain: Annotated[
+        bool, typer.Option(help="Print every rule with its numbers and its source.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check a recipe, a launch script or a list of overrides before anything is reserved.
+
+    Every rule runs in one pass, against the config files of the locked verl.
+    """
+    from reprise.flows.recipe import check_recipe
+    from reprise.recipe.config.overrides import read_lines
+    from reprise.recipe.load import Inputs
+    from reprise.recipe.script import judge_script, read_script
+
+    project = find_project()
+    _one_thing(model, of_model, script, overrides_file)
+    read = read_script(script) if script is not None else None
+    lines = lines_of(overrides, algorithm)
+    if read is not None:
+        lines = [*read.engine_line(), *read.lines, *read.dropped, *lines]
+    elif overrides_file is not None:
+        lines = [*read_lines(overrides_file), *lines]
+    elif not model:
+        raise OperatorError("recipe-name.expected-recipe-script", "reprise recipe check")
+    foreign = read is not None or (overrides_file is not None and not model)
+    inputs = Inputs(
+        verl,
+        model_config,
+        runtime_env or _beside(read),
+        _config_name(read) if foreign else None,
+        (read.environment if read is not None else {}) if foreign else None,
+        tuple(shared) if shared else None,
+    )
+    loaded, _ = load_recipe(project, of_model or model, lines, inputs)
+    report = check_recipe(project, loaded)
+    if read is not None:
+        judge_script(report, read, loaded.tree)
+        report.data["overrides"] = [line.text for line in loaded.composition.lines]
+    if not as_json:
+        sys.stdout.write(f"composed with {loaded.tree.label()}\n")
+        if explain:
+            _print_rules(report)
+    finish(report, as_json)
+
+
+def _one_thing(model: str, of_model: str, script: Path | None, overrides_file: Path | None) -> None:
+    """Refuse what would be passed over: one of two scripts, or one of two recipes."""
+    for first, second in ((script, overrides_file), (model, of_model)):
+        if first and second and first != second:
+            raise OperatorError("recipe-name.expected-one-thing", f"{first} and {second}")
+
+
+def _config_name(read: Any) -> str:
+    name = (read.config_name or "") if read is not None else ""
+    return name.removesuffix(".yaml") or "ppo_trainer"
+
+
+def _beside(read: Any) -> Path | None:
+    """The runtime environment that a script itself names, if it is there."""
+    if read is None or not read.runtime_env:
+        return None
+    path = Path(read.runtime_env)
+    path = path if path.is_absolute() else read.path.parent / path
+    return path if path.is_file() else None
+
+
+def _print_rules(report: Report) -> None:
+    table = Table("rule", "state", "numbers", "source", box=None, pad_edge=False)
+    for row in report.data["rules"]:
+        table.add_row(
+            row["id"],
+            row["state"],
+            escape("\n".join([*row["formula"], row["reason"]]).strip()),
+            row["source"],
+        )
+    wide().print(table, highlight=False)

@@ -1,0 +1,63 @@
+"""What the commands about recipes have in common: their arguments, and how a recipe is loaded."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from reprise.core.project import Project
+
+if TYPE_CHECKING:
+    from reprise.recipe.load import Inputs, Loaded
+
+__all__ = [
+    "AlgorithmOption",
+    "ModelArgument",
+    "ModelConfigOption",
+    "OverridesArgument",
+    "VerlOption",
+    "lines_of",
+    "load_recipe",
+    "wide",
+]
+
+ModelArgument = Annotated[str, typer.Argument(help="Recipe, for example hy3.")]
+OverridesArgument = Annotated[list[str] | None, typer.Argument(help="Hydra overrides, after --.")]
+AlgorithmOption = Annotated[str | None, typer.Option("--algo", help="Group of recipes/algorithms.")]
+VerlOption = Annotated[
+    Path | None, typer.Option("--verl", help="Folder with verl, instead of the locked one.")
+]
+ModelConfigOption = Annotated[
+    Path | None, typer.Option(help="The model's config.json, instead of the card's.")
+]
+
+
+def wide() -> Console:
+    """The terminal, or lines of 220 columns where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=220)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def lines_of(overrides: list[str] | None, algorithm: str | None) -> list[Any]:
+    """The command line's overrides, that of the algorithm's group first."""
+    from reprise.recipe.config.overrides import Line
+
+    first = [f"algorithms={algorithm}"] if algorithm else []
+    return [Line(text) for text in [*first, *(overrides or [])]]
+
+
+def load_recipe(
+    project: Project, model: str, lines: list[Any], inputs: Inputs
+) -> tuple[Loaded, Path]:
+    """The composed recipe and the folder of recipes. Raises OperatorError."""
+    from reprise.recipe.load import load
+
+    return load(project.root, model, lines, inputs, _say), project.recipes

@@ -1,0 +1,135 @@
+"""`reprise reproduce` and `reprise baseline`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reprise.cli.render import JsonFlag, finish, guard
+from reprise.core.errors import OperatorError
+from reprise.core.project import find_project
+from reprise.flows.place import DEFAULT, Place
+
+if TYPE_CHECKING:
+    from reprise.flows.reproduce import Judged
+
+__all__ = ["register"]
+
+PlatformOption = Annotated[
+    str, typer.Option(help="On what the rehearsal runs: cpu (default) or gpu.")
+]
+EngineOption = Annotated[
+    str, typer.Option(help="What trains: fsdp (default), or megatron (on a GPU; docs/gpu.md).")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command()(reproduce)
+    app.command()(baseline)
+
+
+@guard("reproduce")
+def reproduce(
+    model: Annotated[str, typer.Argument(help="Recipe to reproduce.")] = "rehearsal",
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Hydra overrides, after --.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of data order and sampling; default: 1.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps to run; default: the recipe's.")
+    ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=1, max=2, help="FSDP ranks, and vLLM's tensor parallel size; default: 1."),
+    ] = None,
+    arch: Annotated[
+        str,
+        typer.Option(help="Tiny model of this architecture: hy3 (default), qwen3-moe or qwen3."),
+    ] = "",
+    algo: Annotated[
+        str, typer.Option(help="Algorithm, a file of recipes/algorithms; default: the recipe's.")
+    ] = "",
+    platform: PlatformOption = "",
+    engine: EngineOption = "",
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Judge this finished run, its folder or id, instead of making one."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a recipe from pinned inputs to a judged training curve.
+
+    The default recipe, rehearsal, trains a tiny Hy3 with real verl, Ray and vLLM on this
+    machine's CPU. Exit code 0: PASS; 1: FAIL; 2: INCONCLUSIVE, or it could not run.
+    """
+    from reprise.flows.rehearsal import RehearsalOptions
+    from reprise.flows.reproduce import judge_folder, reproduce_rehearsal
+    from reprise.recipe.card import card_of
+
+    project = find_project()
+    card_of(project.recipes, model)
+    if run is not None:
+        given = {"--seed": seed, "--steps": steps, "--ranks": ranks, "--arch": arch, "--algo": algo}
+        where = {"--platform": platform, "--engine": engine}
+        _nothing_else({**given, **where, "overrides": overrides})
+        judged = judge_folder(project, model, run)
+    elif model == "rehearsal":
+        chosen = tuple(overrides or ())
+        place = _place(platform, engine)
+        options = RehearsalOptions(
+            1 if seed is None else seed, steps, ranks or 1, arch or "hy3", algo, chosen, place=place
+        )
+        judged = reproduce_rehearsal(project, options)
+    else:
+        raise OperatorError("reproduce-cluster.recipe-needs-cluster", model, model=model)
+    _finish(judged, as_json)
+
+
+def _place(platform: str, engine: str) -> Place:
+    return Place(platform or DEFAULT.platform, engine or DEFAULT.engine)
+
+
+def _nothing_else(settings: Mapping[str, object]) -> None:
+    """A finished run is judged as it is: a setting beside it would change nothing."""
+    given = [name for name, value in settings.items() if value not in (None, "", [])]
+    if given:
+        raise OperatorError("reproduce-run.finished-run-judged", ", ".join(given))
+
+
+@guard("baseline")
+def baseline(
+    model: Annotated[str, typer.Argument(help="Recipe to record.")] = "rehearsal",
+    seeds: Annotated[int, typer.Option(min=2, help="How many seeds.")] = 8,
+    replace_other: Annotated[
+        bool, typer.Option("--replace", help="Replace a reference of another lock or recipe.")
+    ] = False,
+    platform: PlatformOption = "",
+    engine: EngineOption = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Record reference runs of a recipe; an interrupted recording goes on where it stopped."""
+    if model != "rehearsal":
+        raise OperatorError("baseline-model.only-rehearsal-s", model)
+    from reprise.flows.baseline import BaselineOptions, record_baseline
+
+    options = BaselineOptions(seeds, replace_other, place=_place(platform, engine))
+    finish(record_baseline(find_project(), options), as_json)
+
+
+def _finish(judged: Judged, as_json: bool) -> None:
+    """Print the verdict with its numbers; what the checks say is not said twice."""
+    report = judged.report
+    if judged.judgement is not None and not as_json:
+        typer.echo(judged.judgement.text())
+        typer.echo(f"report: {judged.folder.path / 'report.html'}")
+        own = {check.rule for check in judged.judgement.checks}
+        extra = [finding for finding in report.findings if finding.rule not in own]
+        report = replace(report, findings=extra)
+    finish(report, as_json)

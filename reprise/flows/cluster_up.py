@@ -1,0 +1,241 @@
+"""The cluster's life: look at the machines, start Ray on them, say what it is, stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reprise.cluster.doctor.context import Context
+from reprise.cluster.doctor.doctor import diagnose
+from reprise.cluster.hosts.hostfile import Hostfile
+from reprise.cluster.record import Node, Record, find_record, new_record
+from reprise.cluster.ssh import Ssh
+from reprise.cluster.start import Starter
+from reprise.cluster.status import cluster_state, judge_state
+from reprise.cluster.stop import stop_cluster
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Check, Finding, Report, Severity, State
+from reprise.core.progress import Display
+from reprise.core.project import Project
+from reprise.flows.cluster import Selection, look_at, scripts_of
+from reprise.machines.registry import machine_named
+
+__all__ = ["UpOptions", "cluster_down", "cluster_status", "cluster_up", "watch_cluster"]
+
+_TOKENS_SINCE = (2, 52)
+"""The first Ray with token authentication (its release notes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """`ignore` names rules whose errors do not keep the cluster from starting."""
+
+    dry_run: bool = False
+    ignore: Sequence[str] = ()
+
+
+def cluster_up(selection: Selection, project: Project, options: UpOptions) -> Report:
+    """Start the cluster of a hostfile, complete one that has lost nodes, or leave a whole one be.
+
+    Nothing is started while a rule of the doctor fails. When a start fails, what was started is
+    stopped. `data["commands"]` holds each host's command.
+    """
+    hostfile = _hostfile(selection)
+    with _alone(hostfile.path):
+        record = find_record(hostfile.path)
+        if record is not None:
+            return _complete(record, hostfile, selection, project)
+        context = look_at(selection, project)
+        report, _ = diagnose(context, "cluster up")
+        report = _ignoring(report, options.ignore)
+        report.findings = [*selection.notes.findings, *report.findings]
+        report.data.pop("groups", None)
+        if list(report.errors()) and not options.dry_run:
+            report.note("cluster-up.nothing-started", str(hostfile.path))
+            return report
+        return _start(context, hostfile, selection, project, options, report)
+
+
+def _start(
+    context: Context,
+    hostfile: Hostfile,
+    selection: Selection,
+    project: Project,
+    options: UpOptions,
+    report: Report,
+) -> Report:
+    _token_note(context, report)
+    nodes = _nodes(context, options.dry_run)
+    record = _record(hostfile, selection, nodes)
+    with Ssh(selection.site.ssh) as ssh, Display() as display:
+        starter = Starter(
+            record, selection.machine, selection.site, ssh, scripts_of(project), display
+        )
+        commands = [starter.command(node) for node in nodes]
+        if options.dry_run:
+            record.remove()
+        else:
+            report.absorb(starter.start_all())
+    report.data["commands"] = {command.node.name: command.shown() for command in commands}
+    report.data["cluster"] = record.shown()
+    return report
+
+
+def _complete(record: Record, hostfile: Hostfile, selection: Selection, project: Project) -> Report:
+    """A second `up`: nothing on a whole cluster, the missing workers on one that has lost some."""
+    names = [(host.name, host.slots) for host in hostfile.hosts]
+    if names != [(node.name, node.slots) for node in record.nodes]:
+        raise OperatorError("cluster-up.hosts-differ-from", str(hostfile.path))
+    scripts = scripts_of(project)
+    # As it was started: a machine that was named then is not named again.
+    machine = machine_named(record.profile)
+    with Ssh(selection.site.ssh) as ssh, Display() as display:
+        state = cluster_state(record, ssh, scripts)
+        missing = [node for node in record.nodes if state.fault(node, node.slots) is not None]
+        if not missing and state.listed.why is None:
+            report = Report("cluster up")
+            report.passed("cluster-up")
+            report.note("cluster-up.cluster-up-nothing", str(hostfile.path))
+            report.data["cluster"] = record.shown()
+            return report
+        if record.nodes[0] in missing or state.listed.why is not None:
+            return replace(judge_state(record, state), command="cluster up")
+        starter = Starter(record, machine, selection.site, ssh, scripts, display)
+        report = starter.bring_back(missing, state)
+    report.data["cluster"] = record.shown()
+    report.data["brought_back"] = [node.name for node in missing]
+    return report
+
+
+def cluster_status(selection: Selection, project: Project) -> Report:
+    """What the cluster of a hostfile is now, by its own list and by each host's word."""
+    record = _known(_hostfile(selection))
+    with Ssh(selection.site.ssh) as ssh:
+        return judge_state(record, cluster_state(record, ssh, scripts_of(project)))
+
+
+def watch_cluster(
+    selection: Selection, project: Project, seconds: float, tell: Callable[[str], None]
+) -> None:
+    """Ask again every `seconds`, and tell each change; until interrupted. Nothing is fenced."""
+    record = _known(_hostfile(selection))
+    scripts = scripts_of(project)
+    before: dict[str, str | None] = {}
+    with Ssh(selection.site.ssh) as ssh:
+        while True:
+            began = time.monotonic()
+            state = cluster_state(record, ssh, scripts)
+            now = {node.name: state.fault(node, node.slots) for node in record.nodes}
+            for name, fault in now.items():
+                if before.get(name, "") != fault:
+                    tell(f"{time.strftime('%H:%M:%S')} {name}: {fault or 'well'}")
+            before = now
+            time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+
+
+def cluster_down(selection: Selection, project: Project) -> Report:
+    """Stop the cluster of a hostfile, and only that; a cluster that is not known is no error."""
+    hostfile = _hostfile(selection)
+    with _alone(hostfile.path):
+        record = find_record(hostfile.path)
+        if record is None:
+            report = Report("cluster down")
+            report.passed("stop")
+            report.note("stop.cluster-hostfile-known", str(hostfile.path))
+            return report
+        with Ssh(selection.site.ssh) as ssh:
+            return stop_cluster(record, ssh, scripts_of(project))
+
+
+def _hostfile(selection: Selection) -> Hostfile:
+    if selection.hostfile is None:
+        raise OperatorError("hostfile.needed-here", "HOSTFILE")
+    return selection.hostfile
+
+
+def _known(hostfile: Hostfile) -> Record:
+    record = find_record(hostfile.path)
+    if record is None:
+        raise OperatorError(
+            "cluster-record.cluster-hostfile-known", str(hostfile.path), hostfile_path=hostfile.path
+        )
+    return record
+
+
+def _ignoring(report: Report, rules: Sequence[str]) -> Report:
+    """Errors of the named rules become warnings, and say so."""
+    unknown = set(rules) - {check.rule for check in report.checks}
+    if unknown:
+        fix = f"rules: {', '.join(sorted(check.rule for check in report.checks))}"
+        raise OperatorError("ignore", ", ".join(sorted(unknown)), "there is no such rule", fix)
+    report.checks = [
+        Check(check.rule, State.PASSED) if check.rule in rules else check for check in report.checks
+    ]
+    report.findings = [
+        Finding(f.rule, Severity.WARNING, f.where, f"{f.message} (ignored as asked)", f.fix)
+        if f.rule in rules and f.severity is Severity.ERROR
+        else f
+        for f in report.findings
+    ]
+    return report
+
+
+def _token_note(context: Context, report: Report) -> None:
+    for host, facts in context.answered():
+        text = facts.pairs("package").get("ray", "")
+        parts = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+        if len(parts) == 2 and parts < _TOKENS_SINCE:
+            report.warn("token.ray-knows-tokens", host.name, text=text)
+        return
+
+
+def _nodes(context: Context, dry_run: bool) -> list[Node]:
+    """Nodes with their addresses. The doctor's rules have passed, so that each has one."""
+    nodes = []
+    for host in context.hosts:
+        address = context.address(host)
+        if address is None and not dry_run:
+            raise OperatorError("address.address", host.name)
+        ip, card = (address.ip, address.card) if address else ("ADDRESS?", "CARD?")
+        nodes.append(
+            Node(
+                name=host.name,
+                slots=host.slots,
+                ip=ip,
+                interface=card,
+                user=host.user,
+                port=host.port,
+            )
+        )
+    return nodes
+
+
+def _record(hostfile: Hostfile, selection: Selection, nodes: list[Node]) -> Record:
+    site = selection.site
+    values = {
+        "profile": selection.machine.name,
+        "python": site.container.python if site.container.image else site.paths.python,
+        "engine": site.container.engine,
+        "image": site.container.image,
+        "gcs_port": site.ports.gcs,
+        "dashboard_port": site.ports.dashboard,
+    }
+    return new_record(hostfile.path, values, nodes, site.paths.temp)
+
+
+@contextlib.contextmanager
+def _alone(hostfile: Path) -> Iterator[None]:
+    """Two commands must not start or stop the same cluster at once."""
+    descriptor = hostfile.open("rb")
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise OperatorError("cluster-busy.another-command-starting", str(hostfile)) from None
+        yield
+    finally:
+        descriptor.close()

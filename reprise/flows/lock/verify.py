@@ -1,0 +1,279 @@
+"""Does reality match the lock? One row an entry: ok, drift, missing, dirty or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants, try_to_load_from_cache
+from packaging.markers import Marker
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.files import sha256_file
+from reprise.core.findings import Report
+from reprise.images.verify import verify_image
+from reprise.lock.installed import Installed
+from reprise.lock.model import (
+    Data,
+    Entry,
+    Environment,
+    Image,
+    Lock,
+    Model,
+    Package,
+    Shipped,
+    Tree,
+)
+from reprise.lock.read import data_folder
+from reprise.lock.requirements import Pin, pins_sha256, read_pins
+from reprise.lock.rows import Row, Site, unpinned
+from reprise.trees.checkout import Standing, gitlinks, inspect
+from reprise.trees.git import GitError
+
+__all__ = ["Row", "Site", "verify_entries"]
+
+_INDEX = "model.safetensors.index.json"
+
+
+def verify_entries(lock: Lock, names: Sequence[str], site: Site) -> tuple[Report, list[Row]]:
+    """Verify the entries `names` (each kind.name) on this machine.
+
+    Every entry is a rule of the report: ok passes; drift, missing and dirty fail; what could not
+    be found out is unknown. No entry stops another.
+    """
+    report = Report("lock verify")
+    rows: list[Row] = []
+    for name in names:
+        entry = lock.entry(name)
+        if entry is None:
+            continue
+        row = _row(name, entry, site)
+        rows.append(row)
+        if row.state == "ok":
+            report.passed(name)
+        elif row.state == "unknown":
+            report.unknown(name, name, row.message or "could not be found out", row.fix)
+        else:
+            told = f"expected {row.expected}, found {row.found}" if row.found else row.message
+            message = (
+                f"{row.state}: {told}{f' ({row.message})' if row.found and row.message else ''}"
+            )
+            report.failed(name, name, message, row.fix)
+        for note in row.notes:
+            report.note(name, name, note)
+    return report, rows
+
+
+def _row(name: str, entry: Entry, site: Site) -> Row:
+    verifier = next(found for kind, found in _VERIFIERS if isinstance(entry, kind))
+    try:
+        return verifier(name, entry, site)
+    except CannotTell as error:
+        return Row(name, "unknown", message=f"{error.where}: {error.message}", fix=error.fix)
+    except OperatorError as error:
+        return Row(name, "drift", message=f"{error.where}: {error.message}", fix=error.fix)
+    except OSError as error:
+        said = f"{error.filename}: {error.strerror}"
+        return Row(name, "unknown", message=said, fix="check the path and its permissions")
+
+
+def _tree(name: str, tree: Tree, site: Site) -> Row:
+    if tree.path is None:
+        message = f"it lies in the image ({tree.from_image}): to be verified where the image runs"
+        return Row(
+            name,
+            "unknown",
+            tree.commit or "",
+            message=message,
+            fix="repeat the command in the image",
+        )
+    if tree.commit is None:
+        return unpinned(name, tree)
+    path = site.root / tree.path
+    brings = _brings(name)
+    found = inspect(path, tree.commit, tree.tree)
+    row = Row(name, "ok", tree.commit, found.head)
+    match found.standing:
+        case Standing.MISSING:
+            row.state, row.found, row.message = "missing", "", f"{path} is not there"
+            row.fix = brings
+        case Standing.FOREIGN:
+            row.state, row.found, row.message = "drift", "", f"{path}: {found.problem}"
+            row.fix = f"move it away; {brings}"
+        case Standing.UNKNOWN:
+            row.state, row.message = "unknown", f"{path}: {found.problem}"
+            row.fix = f"git config --global --add safe.directory {path}, if the folder is trusted"
+        case Standing.DIRTY:
+            files = found.changed + found.untracked
+            row.state, row.expected = "dirty", "no change"
+            row.found = f"{len(files)} changed or untracked files: {', '.join(files[:5])}"
+            row.fix = f"git -C {path} status"
+        case Standing.WRONG_TREE:
+            row.state, row.expected, row.found = "drift", f"tree {tree.tree}", f"tree {found.tree}"
+            row.fix = "correct the lock: `reprise lock update NAME --to COMMIT`"
+        case Standing.MOVED | Standing.SUPERSEDED:
+            row.state = "drift"
+            row.fix = f"{brings} if it is clean and yours to move; else lock the commit found"
+        case Standing.OK:
+            _submodules(row, path, tree)
+    return row
+
+
+def _brings(name: str) -> str:
+    """By name: which machine's trees a bare `make setup` brings depends on where it runs."""
+    return f"`reprise setup {name}` brings it"
+
+
+def _submodules(row: Row, path: Path, tree: Tree) -> None:
+    """Judge the submodules that the lock fetches; note those that it leaves out."""
+    try:
+        recorded = gitlinks(path, "HEAD")
+    except GitError as error:
+        row.state, row.message = "unknown", error.last_line
+        return
+    for place, commit in recorded.items():
+        sub = tree.submodule.get(place)
+        if sub is None or not sub.fetch:
+            reason = f": {sub.note}" if sub and sub.note else ""
+            row.notes.append(f"submodule {place} is left out on purpose{reason}")
+            continue
+        found = inspect(path / place, sub.commit, sub.tree)
+        if found.standing is not Standing.OK or commit != sub.commit:
+            row.state, row.expected = "drift", f"submodule {place} at {sub.commit}"
+            row.found = f"{found.standing.value} {found.head}".strip()
+            row.fix = _brings(row.entry)
+
+
+def _data(name: str, data: Data, site: Site) -> Row:
+    if data.sha256 is None:
+        return unpinned(name, data)
+    path = (site.data or data_folder(site.root)) / data.path
+    row = Row(name, "ok", data.sha256)
+    if not path.is_file():
+        row.state, row.message = "missing", f"{path} is not there"
+        row.fix = f"`reprise data fetch {name.partition('.')[2]}`"
+        return row
+    size = path.stat().st_size
+    if data.bytes is not None and size != data.bytes:
+        row.state, row.expected, row.found = "drift", f"{data.bytes} bytes", f"{size} bytes"
+    else:
+        row.found = sha256_file(path)
+        row.state = "ok" if row.found == data.sha256 else "drift"
+    row.message = str(path)
+    row.fix = f"move {path} away, then `reprise data fetch {name.partition('.')[2]}`"
+    return row
+
+
+def _model(name: str, model: Model, _site: Site) -> Row:
+    """Config and weight index in the hub's cache at the locked revision; weights are not read."""
+    if model.revision is None:
+        return unpinned(name, model)
+    row = Row(name, "ok", model.revision)
+    wanted = {
+        "config.json": model.config_sha256,
+        _INDEX: model.index_sha256,
+    }
+    for file, expected in wanted.items():
+        found = try_to_load_from_cache(model.repo, file, revision=model.revision)
+        if not isinstance(found, str):
+            if file == _INDEX and expected is None and _in_one_file(model):
+                continue
+            row.state, row.message = "missing", f"{file} is not in {constants.HF_HUB_CACHE}"
+            short = name.partition(".")[2]
+            row.fix = f"weights in a folder: `reprise model check FOLDER --lock {short}`"
+            return row
+        digest = sha256_file(Path(found))
+        if expected is None:
+            if row.state == "ok":  # what differs already is not hidden by what is not known
+                told = f"the lock has no digest of {file}; it is {digest}"
+                row.state, row.message = "unknown", told
+                row.fix = f"`reprise lock update {name}` records it"
+        elif digest != expected:
+            row.state, row.expected, row.found = "drift", f"{file} {expected}", digest
+            row.fix = "fetch the file again at the locked revision"
+    return row
+
+
+def _in_one_file(model: Model) -> bool:
+    """Whether the cache holds the model as one file, which needs no index."""
+    whole = try_to_load_from_cache(model.repo, "model.safetensors", revision=model.revision)
+    return isinstance(whole, str)
+
+
+def _shipped(name: str, shipped: Shipped, site: Site) -> Row:
+    """Every file that is shipped, against its digest."""
+    if shipped.sha256 is None:
+        return unpinned(name, shipped)
+    folder = (site.root / shipped.path).parent
+    row = Row(name, "ok", shipped.sha256)
+    for file, expected in shipped.digests().items():
+        path = folder / file
+        if not path.is_file():
+            row.state, row.message = "missing", f"{path} does not exist"
+        elif (found := sha256_file(path)) != expected:
+            row.state, row.expected, row.found = "drift", f"{file} {expected}", found
+        else:
+            continue
+        row.fix = f"git checkout -- {shipped.path.rpartition('/')[0]}"
+        return row
+    return row
+
+
+def _package(name: str, package: Package, site: Site) -> Row:
+    if site.python is None:
+        message = "no interpreter was named in which to look for it"
+        return Row(name, "unknown", package.version, message=message, fix="--python PATH")
+    found = site.installed(site.python).distributions.get(canonicalize_name(package.name))
+    if found is None:
+        message = f"{site.python} does not have it"
+        return Row(name, "missing", package.version, message=message, fix=f"install {package.name}")
+    state = "ok" if _same(package.version, found.version) else "drift"
+    fix = f"install {package.name}=={package.version} (without its dependencies)"
+    return Row(name, state, package.version, found.version, fix=fix)
+
+
+def _same(locked: str, installed: str) -> bool:
+    """Equal versions; a local part that only the installed one has (+cpu) makes no difference."""
+    return SpecifierSet(f"=={locked}").contains(installed, prereleases=True)
+
+
+def _environment(name: str, environment: Environment, site: Site) -> Row:
+    file = site.root / environment.requirements
+    pins = read_pins(file)
+    if environment.pins_sha256 is not None and pins_sha256(pins) != environment.pins_sha256:
+        found = pins_sha256(pins)
+        fix = f"if the change is meant: `reprise lock update {name}`"
+        return Row(name, "drift", environment.pins_sha256, found, str(file), fix)
+    python = site.root / environment.folder / "bin" / "python"
+    fix = "scripts/gpu/env.py" if environment.trim else f"scripts/venv.sh {name.partition('.')[2]}"
+    if not python.exists():
+        return Row(name, "missing", message=f"{python} is not there", fix=fix)
+    installed = site.installed(python)
+    wrong = [text for pin in pins if (text := _wrong(pin, installed))]
+    row = Row(name, "drift" if wrong else "ok", f"{len(pins)} pins", fix=fix)
+    row.found = f"{len(wrong)} differ: {', '.join(wrong[:5])}" if wrong else row.expected
+    return row
+
+
+def _wrong(pin: Pin, installed: Installed) -> str:
+    """How an installed distribution differs from its pin, or '' when it does not."""
+    if pin.marker and not Marker(pin.marker).evaluate({**installed.markers, "extra": ""}):
+        return ""
+    found = installed.distributions.get(pin.name)
+    if found is None:
+        return f"{pin.name} is missing"
+    return "" if _same(pin.version, found.version) else f"{pin.name} {found.version}"
+
+
+_VERIFIERS: tuple[tuple[type[Entry], Callable[[str, Any, Site], Row]], ...] = (
+    (Tree, _tree),
+    (Data, _data),
+    (Environment, _environment),
+    (Package, _package),
+    (Image, verify_image),
+    (Model, _model),
+    (Shipped, _shipped),
+)

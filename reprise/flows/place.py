@@ -1,0 +1,124 @@
+"""Where a rehearsal runs and what trains: platform and engine, and all that follows from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.project import Project
+from reprise.lock.model import Machine
+from reprise.lock.read import read_lock
+from reprise.machines.registry import machine_named
+from reprise.recipe.config.verltree import VerlTree, find_tree
+
+__all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "Place"]
+
+PLATFORMS = ("cpu", "gpu")
+ENGINES = ("fsdp", "megatron")
+_GPU_ENVIRONMENT = ".venv-gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A platform and an engine, groups of recipes/rehearsal: cpu/fsdp, gpu/fsdp, gpu/megatron."""
+
+    platform: str = "cpu"
+    engine: str = "fsdp"
+
+    def check(self) -> None:
+        """Raise OperatorError when there is no such place."""
+        for name, value, known in (
+            ("platform", self.platform, PLATFORMS),
+            ("engine", self.engine, ENGINES),
+        ):
+            if value not in known:
+                message = f"there is no such {name}"
+                raise OperatorError(
+                    f"rehearsal-{name}", value, message, f"one of {', '.join(known)}"
+                )
+        if self.platform == "cpu" and self.engine == "megatron":
+            raise OperatorError("rehearsal-engine.megatron-lm-needs", "megatron")
+
+    @property
+    def default(self) -> bool:
+        """Whether this is the place that the recipe itself names."""
+        return self == DEFAULT
+
+    @property
+    def name(self) -> str:
+        """As it is written: gpu/megatron."""
+        return f"{self.platform}/{self.engine}"
+
+    @property
+    def machine(self) -> Machine:
+        """The machine of versions.lock whose entries a run here uses."""
+        return machine_named(self.platform).lock
+
+    def overrides(self) -> list[str]:
+        """The Hydra overrides that choose this place; none for the recipe's own."""
+        if self.default:
+            return []
+        return [f"rehearsal/platform={self.platform}", f"rehearsal/engine={self.engine}"]
+
+    def python(self, project: Project) -> Path:
+        """The interpreter that has torch, vLLM, and on a GPU Megatron-LM's needs.
+
+        Raises CannotTell when its environment is not there.
+        """
+        if self.platform == "cpu":
+            python = project.rehearsal_python
+            fix = "make setup (or: make reproduce, which does it first)"
+            what = "the rehearsal's environment (torch, vLLM, verl) is not installed"
+        else:
+            python = project.root / _GPU_ENVIRONMENT / "bin" / "python"
+            fix = "scripts/gpu/env.py (docs/gpu.md)"
+            what = "the GPU environment (vLLM, TransformerEngine, Megatron-LM's needs) is not made"
+        if not python.exists():
+            raise CannotTell("rehearsal-environment", str(python), what, fix)
+        return python
+
+    def tree(self, release: str, project: Project) -> VerlTree:
+        """The verl that runs here: the installed `release`, on a GPU the checkout of the lock.
+
+        Raises CannotTell when it is not there.
+        """
+        if self.platform == "cpu":
+            return find_tree(project.root, "", release)
+        locked = read_lock(project.lock).tree["verl"]
+        found = find_tree(project.root, "verl", release)
+        if found.version != locked.version:
+            raise CannotTell(
+                "rehearsal-verl.expected-verl-found",
+                str(project.root / (locked.path or "third_party/verl")),
+                locked_version=locked.version,
+                want=locked.want,
+                label=found.label(),
+            )
+        return found
+
+    def device(self, project: Project) -> dict[str, Any] | None:
+        """The GPUs and their driver, and what the machine itself provides; None on a CPU."""
+        if self.platform == "cpu":
+            return None
+        provided = project.root / _GPU_ENVIRONMENT / "provided.json"
+        versions = json.loads(provided.read_text(encoding="utf-8")) if provided.is_file() else {}
+        gpus = machine_named(self.platform).accelerator.inventory()
+        return {"cards": gpus, "provided": versions}
+
+    def runtime_env(self, recipe: Path) -> Path:
+        """The file of the recipe's folder `recipe` with the variables of a job here."""
+        return recipe / ("runtime_env.yaml" if self.platform == "cpu" else "runtime_env_gpu.yaml")
+
+    def reference(self, project: Project, model: str) -> Path:
+        """The folder of the runs that were recorded here."""
+        folder = project.reference(model)
+        if self.default:
+            return folder
+        return folder.with_name(f"{folder.name}-{self.platform}-{self.engine}")
+
+
+DEFAULT = Place()
+"""A machine without a GPU: what the recipe itself names."""

@@ -1,0 +1,333 @@
+"""The rehearsal's part of the chain: stand-ins, a private Ray, one job, its metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reprise.core.errors import OperatorError
+from reprise.core.files import dump_json, write_text
+from reprise.core.findings import Report
+from reprise.core.parallel import undisturbed
+from reprise.core.project import Project
+from reprise.flows.key import run_key
+from reprise.flows.place import DEFAULT, Place
+from reprise.flows.start_model import start_model
+from reprise.recipe.card import card_of
+from reprise.recipe.config.compose import compose
+from reprise.recipe.config.overrides import Line
+from reprise.rehearsal.model import (
+    ARCHITECTURES,
+    ModelSettings,
+    TinyModel,
+    ensure_model,
+    locked_versions,
+)
+from reprise.rehearsal.toy import ToyData, write_toy
+from reprise.runs.ray.alone import alone_on_this_machine
+from reprise.runs.ray.jobs import Jobs, import_jobs_sdk
+from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, remove_leftovers, start_local_ray
+from reprise.runs.ray.runtime_env import merge_runtime_env
+from reprise.runs.state.attempt import AttemptEnd, Job, Outcome
+from reprise.runs.state.folder import RunFolder, readable_runs
+from reprise.runs.state.pulse import here, supervised
+from reprise.runs.state.state import Launcher, PrivateRay, RunStatus
+from reprise.runs.supervise.following import Follower, run_attempt
+from reprise.runs.watch.display import RunDisplay
+from reprise.triage.first_error import first_error
+
+__all__ = ["Ended", "Rehearsal", "RehearsalOptions"]
+
+MODEL = "rehearsal"
+COMMAND = "reproduce"
+RECIPE = f"{MODEL}/recipe"
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalOptions:
+    """What the operator may change; `algo` is a group of recipes/algorithms, empty for its own.
+
+    `place` says on what it runs and what trains.
+    """
+
+    seed: int = 1
+    steps: int | None = None
+    ranks: int = 1
+    arch: str = "hy3"
+    algo: str = ""
+    overrides: tuple[str, ...] = ()
+    label: str = ""
+    quiet: bool = False
+    place: Place = DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that has ended; `report` is None when its metrics are complete and can be judged."""
+
+    folder: RunFolder
+    attempt: AttemptEnd | None
+    report: Report | None
+
+
+class Rehearsal:
+    """One rehearsal run, from the stand-ins to its metrics in the run folder."""
+
+    def __init__(self, project: Project, options: RehearsalOptions) -> None:
+        self.project = project
+        self.options = options
+        self.console = RunDisplay(options.quiet)
+        options.place.check()
+        if options.arch not in ARCHITECTURES:
+            known = ", ".join(ARCHITECTURES)
+            message = "there is no such architecture"
+            raise OperatorError("rehearsal-arch", options.arch, message, f"one of {known}")
+        verl = card_of(project.recipes, MODEL).verl
+        self.tree = options.place.tree(verl.release, project)
+        self._composed: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def run(self) -> Ended:
+        """Prepare, run and collect. Ctrl-C stops everything that was started."""
+        python = self.options.place.python(self.project)
+        # What Hydra refuses is told before anything is made.
+        self._compose(self._overrides())
+        self.remove_leftovers()
+        model, data = self.prepare()
+        folder = self._new_folder(model, data)
+        try:
+            attempt = self._attempt(folder, python, model, data)
+        except BaseException as error:
+            with undisturbed():
+                # Whatever cut the end of its Ray short: without an owner nobody would look again.
+                if (ray := folder.read().ray) is not None:
+                    remove_leftovers(folder.name, Path(ray.temp_dir))
+                cut = isinstance(error, KeyboardInterrupt)
+                _end(folder, Outcome.INTERRUPTED if cut else Outcome.FAILED, None, str(error))
+            raise
+        return self._close(folder, attempt)
+
+    def remove_leftovers(self) -> None:
+        """Stop the private Ray of earlier runs whose own command is gone (killed, powered off)."""
+        for run, state in islice(readable_runs(self.project.runs, MODEL), 20):
+            if state.command is not Launcher.REPRODUCE or state.watcher is None:
+                continue
+            if supervised(run, state) or not os.access(run.path, os.W_OK):
+                continue
+            self.console.line(f"run {run.name} was cut off: stopping what it left behind")
+            left = remove_leftovers(
+                run.name, Path(state.ray.temp_dir if state.ray else "/nonexistent")
+            )
+            if left:
+                raise OperatorError(
+                    "rehearsal-leftovers.processes-earlier-run", run.name, left=left
+                )
+            _end(run, Outcome.INTERRUPTED, None, "its command was cut off")
+
+    def _overrides(self) -> list[str]:
+        """The run's own Hydra overrides, in the order of the command line."""
+        options = self.options
+        result = [*options.place.overrides(), f"data.seed={options.seed}"]
+        if options.arch != "hy3":
+            result.append(f"rehearsal/arch={options.arch}")
+        if options.algo:
+            result.append(f"algorithms={options.algo}")
+        if options.steps is not None:
+            result.append(f"trainer.total_training_steps={options.steps}")
+        if options.ranks != 1:
+            role = "actor_rollout_ref"
+            # The 128 sequences of a step, split over the ranks, are one micro batch of each.
+            micro = 128 // options.ranks
+            result += [
+                f"trainer.n_gpus_per_node={options.ranks}",
+                f"{role}.rollout.tensor_model_parallel_size={options.ranks}",
+                f"{role}.actor.ppo_micro_batch_size_per_gpu={micro}",
+                f"{role}.ref.log_prob_micro_batch_size_per_gpu={micro}",
+                f"{role}.rollout.log_prob_micro_batch_size_per_gpu={micro}",
+            ]
+        return [*result, *options.overrides]
+
+    def prepare(self) -> tuple[TinyModel, ToyData]:
+        """Model and data: the shipped start model, or one of another shape made once."""
+        python = self.options.place.python(self.project)
+        with self.console.phase("toy data"):
+            data = write_toy(self.project.cache / "toy-data", seed=0)
+        versions = locked_versions(self.project.root / "requirements" / "rehearsal.txt")
+        settings = ModelSettings(arch=self.options.arch)
+        if settings == ModelSettings():
+            return start_model(self.project), data
+        with self.console.phase("tiny model"):
+            cache = self.project.cache / "models"
+            model = ensure_model(cache, python, data.train, versions, self.console.line, settings)
+        return model, data
+
+    def key(self) -> dict[str, Any]:
+        """What must be equal between runs of one reference."""
+        model, data = self.prepare()
+        config = self._compose(self._overrides())
+        return run_key(self.project, config, model, data, self.options.place)
+
+    def _new_folder(self, model: TinyModel, data: ToyData) -> RunFolder:
+        overrides = self._overrides()
+        with self.console.phase("recipe"):
+            config = self._compose(overrides)
+        facts = {
+            "command": Launcher.REPRODUCE,
+            "seed": self.options.seed,
+            "arch": self.options.arch,
+            "algo": self.options.algo,
+            "label": self.options.label,
+            "overrides": overrides,
+            "verl": self.tree.label(),
+            "watcher": here(),
+            "platform": self.options.place.platform,
+            "engine": self.options.place.engine,
+            "device": self.options.place.device(self.project),
+            **run_key(self.project, config, model, data, self.options.place),
+        }
+        folder = RunFolder.create(self.project.runs, MODEL, facts)
+        text = yaml.safe_dump(config, sort_keys=False)
+        for name, value in self._environment(folder, model, data).items():
+            text = text.replace(f"/<{name}>", value)
+        write_text(folder.path / "config.yaml", text)
+        shutil.copyfile(self.project.lock, folder.path / "versions.lock")
+        self.console.line(f"run folder: {folder.path}")
+        return folder
+
+    def _compose(self, overrides: list[str]) -> dict[str, Any]:
+        """The resolved config; raises OperatorError on the first override that Hydra refuses."""
+        key = tuple(overrides)
+        if key not in self._composed:
+            lines = [Line(text) for text in overrides]
+            composed = compose(RECIPE, self.tree, lines, self.project.recipes)
+            for fault in composed.faults:
+                if fault.fatal:
+                    raise OperatorError(fault.rule, fault.line.where, fault.message, fault.fix)
+            self._composed[key] = composed.values
+        return self._composed[key]
+
+    def _attempt(
+        self, folder: RunFolder, python: Path, model: TinyModel, data: ToyData
+    ) -> AttemptEnd:
+        environment = self._environment(folder, model, data)
+        entrypoint = self.entrypoint(python, self._overrides())
+        write_text(folder.path / "command.txt", entrypoint + "\n")
+        with (
+            alone_on_this_machine(self.console.line) as handle,
+            self._ray(folder, python, handle) as ray,
+        ):
+            folder.set_status(RunStatus.RUNNING)
+            jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
+            files = (
+                self.project.root / "runtime_env.yaml",
+                self.options.place.runtime_env(self.project.recipes / MODEL),
+            )
+            runtime_env = merge_runtime_env(self.project.root, files, environment)
+            dump_json(folder.path / "runtime_env.json", runtime_env)
+            with self.console.training(folder.read().steps or 0) as display:
+                follower = Follower(display.step, display.phase)
+                number = folder.begin_attempt(None).number
+                return run_attempt(folder, number, jobs, Job(entrypoint, runtime_env), follower)
+
+    @contextlib.contextmanager
+    def _ray(self, folder: RunFolder, python: Path, handle: int) -> Iterator[LocalRay]:
+        with self.console.phase("private Ray"):
+            temp_dir = new_temp_dir()
+            # Known before anything runs, so that a kill at any moment leaves a trace.
+            own = PrivateRay(temp_dir=str(temp_dir), host=socket.gethostname())
+            with folder.edit() as state:
+                state.ray = own
+            log = folder.path / "logs" / "ray.log"
+            slots = self.options.ranks
+            ray = start_local_ray(
+                python, folder.name, slots, temp_dir, log, [handle], import_jobs_sdk
+            )
+        with folder.edit() as state:
+            state.address, state.token_file = ray.address, str(ray.token_file)
+            state.ray = own.model_copy(update={"pid": ray.pid, "created": ray.created})
+        folder.event("ray ready")
+        try:
+            yield ray
+        finally:
+            with self.console.phase("stopping Ray"):
+                left = ray.stop()
+            folder.event("ray stopped", left=left)
+            if left:
+                self.console.line(f"these processes would not stop, end them by hand: {left}")
+
+    @staticmethod
+    def entrypoint(python: Path, overrides: list[str]) -> str:
+        """The job's command line; Ray runs it by a shell in the unpacked working directory."""
+        words = [str(python), "-m", "verl.trainer.main_ppo", "--config-name", RECIPE, *overrides]
+        return "exec " + shlex.join(words) + ' --config-path "$PWD/recipes"'
+
+    def _environment(self, folder: RunFolder, model: TinyModel, data: ToyData) -> dict[str, str]:
+        """The variables of this run; those of the recipe come from its runtime_env.yaml."""
+        return {
+            "REPRISE_RUN_DIR": str(folder.path),
+            "REPRISE_MODEL_DIR": str(model.path),
+            "REPRISE_DATA_DIR": str(data.train.parent),
+            "REPRISE_SEED": str(self.options.seed),
+            "VERL_FILE_LOGGER_PATH": str(folder.metrics_file(1)),
+        }
+
+    def _close(self, folder: RunFolder, attempt: AttemptEnd) -> Ended:
+        expected = folder.read().steps or 0
+        whole = attempt.outcome is Outcome.SUCCEEDED and attempt.steps >= expected
+        status = RunStatus.FINISHED if whole else RunStatus.FAILED
+        _end(folder, attempt.outcome, attempt.steps, attempt.message, status)
+        if whole:
+            return Ended(folder, attempt, None)
+        return Ended(folder, attempt, _failure(folder, attempt, expected))
+
+
+def _end(
+    folder: RunFolder,
+    outcome: Outcome,
+    reached: int | None,
+    message: str,
+    status: RunStatus | None = None,
+) -> None:
+    """Record the end of the run and of its attempt; nothing supervises it any more."""
+    with folder.edit() as state:
+        attempt = state.open_attempt()
+        if attempt is not None:
+            state.end(attempt.number, outcome, reached, message)
+        cut = outcome is Outcome.INTERRUPTED
+        state.status = status or (RunStatus.INTERRUPTED if cut else RunStatus.FAILED)
+        state.watcher = None
+        if reached is not None:
+            state.reached = reached
+
+
+def _failure(folder: RunFolder, attempt: AttemptEnd, expected: int) -> Report:
+    """The report of a job that did not reach its last step: its first error line."""
+    report = Report(COMMAND, data={"run": str(folder.path)})
+    log = folder.log_file(attempt.number)
+    cause = None
+    if log.exists():
+        with log.open(errors="replace", newline="\n") as file:
+            cause = first_error(file)
+    if cause is not None:
+        where = f"{log}:{cause.line}"
+        process = f" in {cause.process}" if cause.process else ""
+        message = f"{cause.text}{process}"
+    else:
+        where = str(log)
+        message = attempt.message or "the job ended without an error in its log"
+    report.failed(
+        f"run-{attempt.outcome.value}",
+        where,
+        f"the job {attempt.outcome.value} after step {attempt.steps} of {expected}: {message}",
+        f"read {where}; when it is mended, repeat the command (a new run folder is made)",
+    )
+    return report

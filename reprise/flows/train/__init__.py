@@ -1,0 +1,4 @@
+"""`reprise train`: checks, place, job, session, resume.
+
+One file a part of the chain; `train.py` holds it together.
+"""

@@ -1,0 +1,251 @@
+"""The doctor before a submission: over SSH, or as Ray tasks in a Ray that others started."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from reprise.cluster.answer import Answer, Outcome
+from reprise.cluster.diagnosis import Diagnosis, diagnosis_of
+from reprise.cluster.doctor.context import Context
+from reprise.cluster.doctor.doctor import Look, judge, probe_script, report_of
+from reprise.cluster.doctor.facts import Facts, parse_facts
+from reprise.cluster.hosts.hostfile import Host
+from reprise.cluster.site import Site
+from reprise.core.errors import CannotTell
+from reprise.core.findings import Report
+from reprise.core.project import Project
+from reprise.flows.cluster import Selection, examine, expected_of, scripts_of
+from reprise.flows.train.job import TrainOptions
+from reprise.flows.train.place import Attached, HostfileCluster, Place
+from reprise.machines.registry import Machine
+from reprise.runs.ray.jobs import ENDED, Jobs, read_token
+from reprise.runs.watch.display import RunDisplay
+
+__all__ = ["ask_doctor", "ask_nodes", "judge_nodes", "judge_storage"]
+
+_PROBE_SECONDS = 45
+_JOB_SECONDS = 240.0
+_MARK = "@@reprise-probe "
+# What concerns the start of a Ray, which is another's affair here; and what only a look from
+# outside of its container could tell.
+_OTHERS = frozenset({"ports", "sessions", "temp-path", "reach", "image", "container-runtime"})
+
+
+def ask_doctor(
+    project: Project,
+    options: TrainOptions,
+    place: Place,
+    selection: Selection,
+    python: str,
+    report: Report,
+) -> Diagnosis | None:
+    """The doctor's answer, absorbed into `report`; None where there is no host to look at.
+
+    `python` is the interpreter of the nodes. Rules that are forced are forced for the start of
+    the cluster as well.
+    """
+    if isinstance(place, HostfileCluster):
+        found = _by_ssh(project, options, selection)
+        rules = {item.rule for item in found.checks}
+        place.ignore = tuple(rule for rule in options.force if rule in rules)
+    elif isinstance(place, Attached) and options.dry_run:
+        report.unknown("train-doctor.dry-run-submits", place.address)
+        return None
+    elif isinstance(place, Attached):
+        found = _by_ray(project, options, place, selection, python)
+    else:
+        return None
+    report.absorb(found)
+    return diagnosis_of(found)
+
+
+def _by_ssh(project: Project, options: TrainOptions, selection: Selection) -> Report:
+    """The folder of the runs is looked at with the site's own shared ones."""
+    site = selection.site
+    if site.paths.checkpoints is None and options.storage is None:
+        paths = site.paths.model_copy(update={"checkpoints": str(project.runs)})
+        selection = replace(selection, site=site.model_copy(update={"paths": paths}))
+    return examine(selection, project, active=False)[0]
+
+
+def _by_ray(
+    project: Project, options: TrainOptions, place: Attached, selection: Selection, python: str
+) -> Report:
+    jobs = Jobs(place.address, read_token(place.token_file))
+    machine, site = selection.machine, selection.site
+    with RunDisplay(options.quiet).phase("doctor, one Ray task a node"):
+        answers = ask_nodes(project, jobs, machine, site, python, options.storage)
+    found = judge_nodes(project, machine, site, answers)
+    judge_storage(found, project, answers, options.storage)
+    return found
+
+
+def ask_nodes(
+    project: Project, jobs: Jobs, machine: Machine, site: Site, python: str, storage: str | None
+) -> list[dict[str, Any]]:
+    """Each living node's answer, the head's first. The job that asks ends by itself.
+
+    `storage` is the folder on the nodes where runs are written, None for the operator's own.
+    Raises CannotTell when the job does not end or says nothing.
+    """
+    nonce = secrets.token_hex(8)
+    what = _look(project, machine, site, [])
+    script = probe_script(what, None, nonce, first=False)
+    task = {
+        "script": _without_python(script),
+        "first_script": _without_python(script),
+        "seconds": _PROBE_SECONDS,
+        "folders": site.paths.shared(),
+        "storage": storage or str(project.runs),
+        "seen": "" if storage else f".reprise-{nonce}-operator",
+        "nonce": nonce,
+    }
+    mark = project.runs / f".reprise-{nonce}-operator"
+    job = f"reprise-probe-{nonce}"
+    try:
+        if storage is None:
+            mark.write_text("x")
+        with tempfile.TemporaryDirectory(prefix="reprise-probe-") as folder:
+            (Path(folder) / "task.json").write_bytes(orjson.dumps(task))
+            text = (project.root / "scripts" / "ray_probe.py").read_text(encoding="utf-8")
+            (Path(folder) / "ray_probe.py").write_text(text)
+            entrypoint = f"exec {python} ray_probe.py"
+            jobs.submit(job, entrypoint, {"working_dir": folder}, {"reprise": "probe"})
+            log = _log_of(jobs, job)
+    finally:
+        mark.unlink(missing_ok=True)
+    answers = [
+        orjson.loads(line.removeprefix(_MARK))
+        for line in log.splitlines()
+        if line.startswith(_MARK)
+    ]
+    if not answers:
+        last = (log.strip().splitlines() or ["it wrote nothing"])[-1]
+        raise CannotTell("train-doctor.nodes-could-asked", jobs.address, last=last)
+    return answers
+
+
+def _without_python(script: str) -> str:
+    """The script without the interpreter's name: each node puts its own there."""
+    lines = script.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("P_PYTHON="))
+
+
+def _log_of(jobs: Jobs, job: str) -> str:
+    deadline = time.monotonic() + _JOB_SECONDS
+    while (state := jobs.state(job)[0]) not in ENDED:
+        if time.monotonic() > deadline:
+            jobs.stop(job)
+            raise CannotTell(
+                "train-doctor.job-asks-nodes", jobs.address, state=state, job_seconds=_JOB_SECONDS
+            )
+        time.sleep(1.0)
+    return jobs.log(job)
+
+
+def _look(project: Project, machine: Machine, site: Site, hosts: list[Host]) -> Look:
+    """What to look at: no container, no shared folders (the tasks see to them themselves)."""
+    bare = site.model_copy(
+        update={
+            "container": site.container.model_copy(update={"image": None}),
+            "paths": site.paths.model_copy(
+                update={"data": None, "model": None, "checkpoints": None, "code": None}
+            ),
+        }
+    )
+    hosts = hosts or [Host("node", 1, 0)]
+    expected = expected_of(project, machine, site)
+    return Look(hosts, machine, bare, expected, scripts_of(project))
+
+
+def judge_nodes(
+    project: Project, machine: Machine, site: Site, answers: list[dict[str, Any]]
+) -> Report:
+    """The doctor's rules on what the nodes said, without those that concern a start of Ray."""
+    names = _names(answers)
+    hosts = [
+        Host(name, int(answer["gpus"]), 0, ip=answer["ip"])
+        for name, answer in zip(names, answers, strict=True)
+    ]
+    given = {name: _answer(name, item) for name, item in zip(names, answers, strict=True)}
+    facts: dict[str, Facts] = {}
+    for number, (name, item) in enumerate(zip(names, answers, strict=True)):
+        if item.get("output"):
+            written = [f"= share {share} written" for share in item["written"]]
+            text = "\n".join([item["output"], *(written if number == 0 else [])])
+            facts[name] = parse_facts(name, text, item["began"], item["ended"])
+    seen: Mapping[str, Mapping[str, str]] = {
+        name: item.get("shared", {}) for name, item in zip(names, answers, strict=True)
+    }
+    what = _look(project, machine, site, hosts)
+    expected = replace(what.expected, image_digest=None)
+    context = Context(hosts, given, facts, machine, site, expected, answers[0]["ip"], seen=seen)
+    marks = judge(context)
+    marks.marks = [item for item in marks.marks if item.rule.split("cluster-")[-1] not in _OTHERS]
+    report = report_of(context, marks)
+    for name, item in zip(names, answers, strict=True):
+        if name not in facts:
+            said = item.get("said") or "did not answer in time"
+            report.failed("train-probe", name, said, "look at this node in Ray's dashboard")
+    report.settle("train-probe")
+    return report
+
+
+def _names(answers: list[dict[str, Any]]) -> list[str]:
+    """A name for each node: its own, or its address where names repeat (containers)."""
+    own = [str(answer.get("host") or answer["ip"]) for answer in answers]
+    return own if len(set(own)) == len(own) else [str(answer["ip"]) for answer in answers]
+
+
+def _answer(name: str, item: Mapping[str, Any]) -> Answer:
+    code = item.get("code")
+    outcome = Outcome.OK if code == 0 else Outcome.HUNG if code is None else Outcome.FAILED
+    return Answer(
+        name,
+        outcome,
+        code,
+        item.get("output", ""),
+        item.get("said", ""),
+        item.get("began", 0.0),
+        item.get("ended", 0.0),
+    )
+
+
+def judge_storage(
+    report: Report, project: Project, answers: list[dict[str, Any]], storage: str | None
+) -> None:
+    """Whether every node sees and can write the folder for the runs."""
+    rule = "train-storage"
+    where = storage or str(project.runs)
+    for name, item in zip(_names(answers), answers, strict=True):
+        said = item.get("storage")
+        if not said:
+            continue
+        if said["seen"] == "no" and storage is not None:
+            report.failed(
+                rule,
+                name,
+                f"{where} is not the folder that the job's own node sees: what is written here "
+                "would lie apart from the rest",
+                "name a folder on storage that the nodes share",
+            )
+        elif said["seen"] == "no":
+            report.failed(
+                rule,
+                name,
+                f"{where} is not the folder that this machine sees",
+                "RUNS_DIR=FOLDER names one that both see; or --storage FOLDER, a folder of the "
+                "nodes: steps then come from the job's log",
+            )
+        elif said["error"]:
+            message = f"{where} cannot be written there: {said['error']}"
+            report.failed(rule, name, message, "correct its permissions or its mount")
+    report.settle(rule)

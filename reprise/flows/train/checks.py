@@ -1,0 +1,281 @@
+"""What is looked at before a job is submitted: everything in one pass, nothing is started."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from reprise.cluster.hosts.hostfile import Host
+from reprise.cluster.site import Site as ClusterSite
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Check, Finding, Report, Severity, State
+from reprise.core.project import Project
+from reprise.flows.data import data_dir
+from reprise.flows.lock.reality import RUNTIME_ENV, verify
+from reprise.flows.recipe import check_recipe
+from reprise.flows.train.disk import check_disk, check_storage
+from reprise.flows.train.job import Task
+from reprise.flows.train.place import Need
+from reprise.lock.model import Lock, Machine
+from reprise.lock.read import read_lock
+from reprise.lock.rows import Site
+from reprise.machines.registry import machine_of_lock
+from reprise.models.checkpoints.report import check_folder
+from reprise.recipe.plan.plan import setup_of
+from reprise.runs.ray.contact import contact_of
+from reprise.runs.ray.jobs import ENDED
+from reprise.runs.ray.working_dir import LIMIT, Package, check_size
+from reprise.runs.state.folder import RunFolder, readable_runs
+
+__all__ = ["Where", "forgiven", "package_data", "preflight"]
+
+_LAUNCHER = ("REPRISE_RUN_DIR", "REPRISE_RUN_ID")
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the job is to run: kind of place, its address or hostfile, machine of the lock.
+
+    `storage` is the nodes' folder for what the job writes, None where it is the operator's own.
+    """
+
+    kind: str
+    name: str
+    machine: Machine
+    site: ClusterSite
+    hosts: Sequence[Host] = ()
+    storage: str | None = None
+
+
+def preflight(project: Project, task: Task, where: Where, package: Package) -> Report:
+    """Recipe, lock, package, image, inputs, storage, disk, and whether it runs already.
+
+    What the machines themselves say (the doctor) is not in it.
+    """
+    report = Report("train")
+    recipe = check_recipe(project, task.loaded)
+    report.absorb(recipe)
+    _machine(report, task, where, str(recipe.data["machine"]))
+    lock = read_lock(project.lock)
+    _inputs(report, task)
+    _lock(report, project, lock, where)
+    check_size(report, package, "runtime_env.yaml")
+    _images(report, lock, where)
+    _hosts(report, task, where)
+    on_hosts = where.site if where.kind == "hostfile" else None
+    check_storage(report, project.runs, on_hosts, where.storage)
+    named = where.storage or where.site.paths.checkpoints
+    elsewhere = named is not None and where.kind != "private"
+    check_disk(report, project.runs, task, elsewhere)
+    _checkpoints(report, task)
+    _far_checkpoints(report, where)
+    _begins_from(report, task)
+    _twice(report, project, task, where)
+    return report
+
+
+def package_data(package: Package) -> dict[str, object]:
+    """The package as run folders and `--json` state it: bytes, files, the largest folders."""
+    return {
+        "bytes": package.bytes,
+        "limit": LIMIT,
+        "files": len(package.files),
+        "largest": [{"folder": key, "bytes": size} for key, size in package.groups()[:10]],
+    }
+
+
+def forgiven(report: Report, rules: Sequence[str]) -> Report:
+    """The report with the errors of `rules` as warnings that say so.
+
+    Raises OperatorError for a rule that was not evaluated: a misspelt one must not pass.
+    """
+    unknown = sorted(set(rules) - {item.rule for item in report.checks})
+    if unknown:
+        failing = sorted({finding.rule for finding in report.errors()}) or ["none"]
+        raise OperatorError(
+            "train-force.such-rule-evaluated", ", ".join(unknown), failings=", ".join(failing)
+        )
+    report.checks = [
+        Check(item.rule, State.PASSED) if item.rule in rules else item for item in report.checks
+    ]
+    report.findings = [
+        Finding(f.rule, Severity.WARNING, f.where, f"{f.message} (overridden by --force)", f.fix)
+        if f.rule in rules and f.severity is Severity.ERROR
+        else f
+        for f in report.findings
+    ]
+    return report
+
+
+def _machine(report: Report, task: Task, where: Where, meant: str) -> None:
+    rule = "train-machine"
+    report.passed(rule)
+    if where.machine != meant:
+        report.warn(
+            rule,
+            task.name,
+            f"the recipe is written for {meant}, the machine in use is {where.machine}",
+            "name the recipe's own with --machine, unless this is what you mean",
+        )
+
+
+def _inputs(report: Report, task: Task) -> None:
+    rule = "train-inputs"
+    for name in task.loaded.composition.unset:
+        if name in _LAUNCHER:
+            continue
+        fixes = {
+            "REPRISE_MODEL_DIR": "paths.model in the site file, or export REPRISE_MODEL_DIR=FOLDER",
+            "REPRISE_DATA_DIR": "paths.data in the site file, or export REPRISE_DATA_DIR=FOLDER",
+        }
+        message = f"the recipe needs {name}, which is not set"
+        report.failed(rule, task.name, message, fixes.get(name, f"export {name}=..."))
+    report.settle(rule)
+
+
+def _lock(report: Report, project: Project, lock: Lock, where: Where) -> None:
+    """The entries of the machine that can be seen from here; the doctor sees the rest."""
+    names = []
+    site = Site(project.root, data=data_dir(project))
+    for name, entry in lock.entries(where.machine):
+        kind = name.partition(".")[0]
+        path = getattr(entry, "path", None)
+        on_nodes = kind in ("image", "package", "model") or (kind == "tree" and path is None)
+        if kind == "environment" and where.kind != "private":
+            continue
+        if on_nodes or (kind == "data" and not (data_dir(project) / str(path)).exists()):
+            continue
+        names.append(name)
+    if machine_of_lock(where.machine).packed:
+        names.append(RUNTIME_ENV)
+    if names:
+        report.absorb(verify(project.lock, names, where.machine, site))
+    else:
+        report.passed("lock")
+
+
+def _images(report: Report, lock: Lock, where: Where) -> None:
+    rule = "image-unpinned"
+    image = where.site.container.image
+    concerned = where.kind == "attached" or (where.kind == "hostfile" and image is not None)
+    for name, entry in lock.image.items() if concerned else ():
+        if where.machine in entry.machines and entry.missing:
+            report.failed(
+                rule,
+                f"versions.lock image.{name}",
+                f"has no {', '.join(entry.missing)}: {entry.unpinned or 'it is not locked'}; "
+                "what the nodes run is not known to be what was meant",
+                "make image-lock, where a registry answers; or --force image-unpinned",
+            )
+    if where.kind == "hostfile" and image is not None and "@sha256:" not in image:
+        report.failed(
+            rule,
+            "container.image of the site file",
+            f"{image} is a tag, which can be moved",
+            f"write {image.partition('@')[0]}@sha256:DIGEST; or --force image-unpinned",
+        )
+    report.settle(rule)
+
+
+def _hosts(report: Report, task: Task, where: Where) -> None:
+    rule = "train-hosts"
+    if where.kind == "hostfile":
+        need = need_of(task)
+        fit = [host for host in where.hosts if host.slots >= need.gpus]
+        if len(fit) < need.nodes:
+            report.failed(
+                rule,
+                where.name,
+                f"{len(fit)} hosts have {need.gpus} slots or more, the recipe needs {need.nodes}",
+                f"name more hosts, or: -- trainer.nnodes={max(len(fit), 1)} (with sizes that fit)",
+            )
+        elif len(fit) > need.nodes:
+            spare = ", ".join(host.name for host in fit[need.nodes :])
+            report.note(rule, where.name, f"{need.nodes} nodes are used; spare: {spare}")
+    report.settle(rule)
+
+
+def need_of(task: Task) -> Need:
+    """The nodes that the job takes at once, and the GPUs of each."""
+    return Need(task.nodes, setup_of(task.loaded).gpus_per_node)
+
+
+def _checkpoints(report: Report, task: Task) -> None:
+    rule = "train-checkpoints"
+    if task.steps is None:
+        report.failed(
+            rule,
+            "trainer.total_training_steps",
+            "the number of steps follows from data that are not seen here",
+            "-- trainer.total_training_steps=N",
+        )
+    if task.save_freq < 1:
+        report.warn(
+            rule,
+            "trainer.save_freq",
+            "no checkpoint is written: what is interrupted begins again at step 1",
+            "-- trainer.save_freq=10",
+        )
+    report.settle(rule)
+
+
+def _far_checkpoints(report: Report, where: Where) -> None:
+    named = where.site.paths.checkpoints
+    if named is not None and where.kind != "private" and not Path(named).is_dir():
+        report.note("train-checkpoints.seen-from-here", named)
+
+
+def _begins_from(report: Report, task: Task) -> None:
+    """A checkpoint that the recipe itself names: whole, and readable by as many ranks."""
+    setup = setup_of(task.loaded)
+    path = setup.get("trainer.resume_from_path")
+    if setup.get("trainer.resume_mode") != "resume_path" or not isinstance(path, str):
+        return
+    if re.search(r"global_step_\d+$", path) is None:
+        report.failed("train-checkpoints.does-end-global", f"trainer.resume_from_path={path}")
+    elif not Path(path).is_dir():
+        report.unknown(
+            "train-checkpoints.seen-from-here-2",
+            f"trainer.resume_from_path={path}",
+            path=path,
+            world=task.world,
+        )
+    else:
+        try:
+            report.absorb(check_folder(Path(path), task.world))
+        except OperatorError as error:
+            report.absorb(error.report("train"))
+
+
+def _twice(report: Report, project: Project, task: Task, where: Where) -> None:
+    rule = "train-twice"
+    for run, state in islice(readable_runs(project.runs, task.name), 20):
+        same = state.place == where.kind and where.name in (
+            state.hostfile,
+            state.address,
+            "this machine",
+        )
+        if same and state.live and _runs(run):
+            report.failed(
+                rule,
+                run.name,
+                "this recipe is running there already",
+                f"look at it: reprise train --resume {run.name}; a second run beside it: "
+                f"--force {rule}",
+            )
+    report.settle(rule)
+
+
+def _runs(run: RunFolder) -> bool:
+    """Whether the job of the run's last attempt has not ended, as far as can be asked."""
+    attempts = run.attempts()
+    if not attempts or attempts[-1].ended is not None:
+        return False
+    try:
+        state = contact_of(run).jobs.find(attempts[-1].job)
+    except (CannotTell, OperatorError):
+        return False
+    return state is not None and state not in ENDED

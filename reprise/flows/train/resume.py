@@ -1,0 +1,154 @@
+"""May a run be taken up again, and is it still the run that was started?"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Report
+from reprise.core.project import Project
+from reprise.flows.train.job import Task
+from reprise.runs.ray.contact import contact_of, private_elsewhere
+from reprise.runs.ray.jobs import ENDED
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.pulse import QUIET_SECONDS, pulse_age, supervised
+from reprise.runs.state.state import Launcher, Outcome, PlaceKind, RunState, RunStatus
+from reprise.runs.supervise.resume import steps_recorded
+from reprise.runs.supervise.supervise import GONE_RULE
+
+__all__ = ["EARLY", "may_resume", "place_of", "unchanged", "without_its_ray"]
+
+RULE = "train-changed"
+EARLY = frozenset({GONE_RULE})
+"""Rules that are decided before anything is checked."""
+
+
+def unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -> None:
+    """A later attempt with another recipe, lock or data set would continue another run's curve."""
+    state = folder.read()
+    storage = str(state.storage)
+    pairs = (
+        ("config.yaml", task.config(folder.name, storage), "the recipe, as composed now,"),
+        ("versions.lock", project.lock.read_text(encoding="utf-8"), "the project's lock"),
+    )
+    for name, now, what in pairs:
+        path = folder.path / name
+        try:
+            then = path.read_text(encoding="utf-8")
+        except OSError as error:
+            report.unknown("train-changed.cannot-read", str(path), strerror=error.strerror)
+            continue
+        if then == now:
+            continue
+        lines = zip(then.splitlines(), now.splitlines(), strict=False)
+        first = next((number for number, (a, b) in enumerate(lines, 1) if a != b), 0)
+        report.failed(
+            "train-changed.what-run-started", f"{path}:{first}" if first else str(path), what=what
+        )
+    _same_rows(report, state.rows, task)
+    report.settle(RULE)
+
+
+def _same_rows(report: Report, then: int | None, task: Task) -> None:
+    """verl's data.pt holds how far an order of samples was followed, not of how many.
+
+    A sampler of another length deals out another order without a word.
+    """
+    now = task.loaded.known.rows
+    if then is None or now is None or then == now:
+        return
+    report.failed(
+        "train-changed.rows-had-when",
+        str((task.values.get("data") or {}).get("train_files")),
+        now=now,
+        then=then,
+    )
+
+
+def may_resume(folder: RunFolder, state: RunState) -> None:
+    """Raises OperatorError for a run that is finished, another command's, or supervised now."""
+    if state.status is RunStatus.FINISHED:
+        raise OperatorError(
+            "train-resume.run-finished-nothing",
+            folder.name,
+            model=state.model,
+            folder_path=shlex.quote(str(folder.path)),
+        )
+    if state.command is not Launcher.TRAIN or state.place is None:
+        raise OperatorError("train-resume.run-started-reprise", folder.name, model=state.model)
+    if (host := private_elsewhere(state)) is not None:
+        raise OperatorError(
+            "train-resume.ray-private", folder.name, hostname=host, folder_name=folder.name
+        )
+    if not supervised(folder, state, exact=True):
+        _was_written(folder, state)
+        return
+    watcher = state.watcher
+    assert watcher is not None
+    age = pulse_age(folder, exact=True)
+    seen = "" if age is None else f", seen {age:.0f} s ago"
+    raise OperatorError(
+        "train-resume.process-supervises-already",
+        folder.name,
+        pid=watcher.pid,
+        hostname=watcher.host,
+        seen=seen,
+        folder_name=folder.name,
+        quiet_seconds=QUIET_SECONDS,
+    )
+
+
+def _was_written(folder: RunFolder, state: RunState) -> None:
+    if not state.storage or not state.checkpoints:
+        raise OperatorError("train-resume.command-made-cut", folder.name, model=state.model)
+
+
+def place_of(folder: RunFolder, state: RunState, given: str | None) -> str | None:
+    """The address where an attached run goes on: its own, or the one `given` instead.
+
+    Raises OperatorError for a run that has no address of others.
+    """
+    if state.place is PlaceKind.ATTACHED:
+        return given or state.address
+    if given is not None:
+        raise OperatorError("train-resume.started-ray-others", "--address", folder_name=folder.name)
+    return None
+
+
+def without_its_ray(folder: RunFolder, address: str | None, force: Sequence[str]) -> None:
+    """Look at an attempt whose end is not recorded, where its Ray may have moved or gone.
+
+    With the rule GONE_RULE forced, a Ray that does not answer took the job with it. Raises
+    OperatorError when the job may still run elsewhere than at `address`.
+    """
+    state = folder.read()
+    left = state.open_attempt()
+    if left is None:
+        return
+    moved = address is not None and address != state.address
+    if not moved and GONE_RULE not in force:
+        return
+    job = left.job
+    try:
+        said = contact_of(folder).jobs.find(job)
+    except CannotTell as error:
+        if GONE_RULE in force:
+            message = f"its Ray is gone for good (--force {GONE_RULE}): {error.message}"
+            reached = max(steps_recorded(folder), default=None)
+            folder.end_attempt(left.number, Outcome.LOST, reached, message)
+            folder.event("ended", attempt=left.number, outcome=Outcome.LOST, forced=GONE_RULE)
+            return
+        raise OperatorError(
+            GONE_RULE,
+            str(state.address),
+            f"the last attempt ran there, and its Ray does not answer: {job} may still be running",
+            f"when that Ray is gone for good, and the job with it: --force {GONE_RULE}",
+        ) from None
+    if moved and said is not None and said not in ENDED:
+        raise OperatorError(
+            GONE_RULE,
+            str(state.address),
+            f"{job} is {said} there",
+            f"attach to it: leave --address out; or end it: reprise stop {folder.name}",
+        )

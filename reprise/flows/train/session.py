@@ -1,0 +1,233 @@
+"""One run under one command: what is submitted, watched, and said when it has ended."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from reprise.core.errors import OperatorError
+from reprise.core.files import dump_json, write_text
+from reprise.core.findings import Report
+from reprise.flows.runs import settings_of
+from reprise.flows.train.checks import need_of
+from reprise.flows.train.job import SECRETS, Task, TrainOptions
+from reprise.flows.train.place import Place
+from reprise.runs.ray.contact import contact_of
+from reprise.runs.ray.jobs import Jobs
+from reprise.runs.state.attempt import AttemptEnd
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.pulse import supervising
+from reprise.runs.state.state import PlaceKind, RunStatus
+from reprise.runs.supervise.resume import Resume
+from reprise.runs.supervise.retry import Policy
+from reprise.runs.supervise.supervise import GONE_RULE, OUT_OF_SIGHT, Supervised, supervise
+from reprise.runs.watch.display import RunDisplay
+from reprise.runs.watch.view import Limits, View, watch
+from reprise.triage.first_error import first_error
+
+__all__ = ["Session", "check_secrets", "run_session", "secret_file", "write_job"]
+
+COMMAND = "train"
+
+
+@dataclass(slots=True)
+class Session:
+    """One run under one command: the hands of the supervisor."""
+
+    folder: RunFolder
+    task: Task
+    place: Place
+    options: TrainOptions
+    console: RunDisplay
+
+    @property
+    def alone(self) -> bool:
+        """A private Ray that does not answer is gone, and its job with it."""
+        return self.place.kind is PlaceKind.PRIVATE
+
+    def say(self, text: str) -> None:
+        """One line on standard error."""
+        self.console.line(text)
+
+    def ready(self) -> Jobs:
+        """The place's Ray."""
+        with self.console.phase("Ray"):
+            return self.place.ready(self.folder, need_of(self.task))
+
+    def attach(self) -> Jobs:
+        """The Ray that the run's last attempt was submitted to."""
+        return contact_of(self.folder).jobs
+
+    def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
+        """Write what is submitted, then submit it."""
+        job = write_job(self.folder, self.task, number, resume, secret_file(self.folder))
+        with self.console.phase("submit"):
+            jobs.submit(
+                self.folder.job(number),
+                job["entrypoint"],
+                job["runtime_env"],
+                {"run": self.folder.name, "attempt": str(number)},
+            )
+
+    def watch(self, jobs: Jobs, number: int) -> AttemptEnd:
+        """Show the attempt's steps until its job ends."""
+        if self.options.detach:
+            # The same as Ctrl-C right after the submission.
+            raise KeyboardInterrupt
+        stall = self.options.stall or self.place.stall_seconds
+        settings = settings_of(self.task.project, self.folder)
+        with View(quiet=self.options.quiet) as view:
+            limits = Limits(stall, self.place.lost_seconds)
+            return watch(self.folder, number, jobs, limits, view, settings)
+
+    def cause(self, number: int) -> str:
+        """The first error in the log of an attempt."""
+        log = self.folder.log_file(number)
+        if not log.exists():
+            return ""
+        with log.open(errors="replace", newline="\n") as file:
+            found = first_error(file)
+        return found.text if found is not None else ""
+
+
+def write_job(
+    folder: RunFolder, task: Task, number: int, resume: Resume, secrets: str | None
+) -> dict[str, Any]:
+    """The command and the runtime environment of an attempt, written before they are used."""
+    state = folder.read()
+    storage, visible = str(state.storage), state.visible
+    entrypoint = task.entrypoint(resume, storage, number)
+    runtime_env = task.runtime_env(folder.name, storage, number, visible, secrets)
+    suffix = "" if number == 1 else f"-{number}"
+    write_text(folder.path / f"command{suffix}.txt", entrypoint + "\n")
+    dump_json(folder.path / f"runtime_env{suffix}.json", runtime_env)
+    return {"entrypoint": entrypoint, "runtime_env": runtime_env}
+
+
+def check_secrets(report: Report, visible: bool) -> None:
+    """Whether the operator's secrets can reach the job: not on storage that is not seen here."""
+    rule = "train-secret"
+    names = [name for name in SECRETS if os.environ.get(name)]
+    if names and not visible:
+        report.failed(
+            rule,
+            ", ".join(names),
+            "the job's storage is not seen from here, so that no file can carry them to it",
+            f"unset {' '.join(names)}, and set them where Ray is started",
+        )
+    report.settle(rule)
+
+
+def secret_file(folder: RunFolder, write: bool = True) -> str | None:
+    """Where the values of secrets lie for the job: beside the runs, for their owner's eyes alone.
+
+    None when the operator's environment has none of them, or the job could not read the file.
+    """
+    values = {name: os.environ[name] for name in SECRETS if os.environ.get(name)}
+    if not values or not folder.read().visible:
+        return None
+    place = folder.path.parent.parent / ".secrets"
+    path = place / f"{folder.name}.json"
+    if write:
+        place.mkdir(mode=0o700, exist_ok=True)
+        write_text(path, orjson.dumps(values).decode(), mode=0o600)
+    return str(path)
+
+
+def run_session(session: Session) -> Report:
+    """Supervise until the end; Ctrl-C leaves the job alone and says how to come back."""
+    with supervising(session.folder):
+        return _supervised(session)
+
+
+def _supervised(session: Session) -> Report:
+    folder, options = session.folder, session.options
+    try:
+        ended = supervise(folder, session, Policy(attempts=options.attempts))
+    except KeyboardInterrupt:
+        if folder.read().open_attempt() is not None:
+            return _detached(folder)
+        _give_up(session, RunStatus.INTERRUPTED)
+        session.say(f"nothing is running; to go on: reprise train --resume {folder.name}")
+        raise
+    except OperatorError:
+        state = folder.read()
+        if state.open_attempt() is None:
+            stopped = state.stop is not None
+            _give_up(session, RunStatus.STOPPED if stopped else RunStatus.FAILED)
+        raise
+    if ended.why == OUT_OF_SIGHT:
+        return _out_of_sight(folder, ended)
+    _forget_secrets(folder)
+    session.place.release(folder)
+    return _report(folder, ended)
+
+
+def _out_of_sight(folder: RunFolder, ended: Supervised) -> Report:
+    report = Report(COMMAND, data={"run": str(folder.path), "id": folder.name})
+    report.unknown(
+        GONE_RULE,
+        str(folder.read().address),
+        f"{ended.cause}; {ended.why}, the last step seen is {ended.attempt.steps}",
+        f"when the head answers again: reprise train --resume {folder.name}; when it is gone for "
+        f"good, and the job with it: add --force {GONE_RULE}",
+    )
+    return report
+
+
+def _give_up(session: Session, status: RunStatus) -> None:
+    """Nothing of the run is running: say so in its folder, stop what was started for it."""
+    _forget_secrets(session.folder)
+    session.folder.set_status(status)
+    session.place.release(session.folder)
+
+
+def _forget_secrets(folder: RunFolder) -> None:
+    (folder.path.parent.parent / ".secrets" / f"{folder.name}.json").unlink(missing_ok=True)
+
+
+def _detached(folder: RunFolder) -> Report:
+    report = Report(COMMAND, data={"run": str(folder.path), "id": folder.name, "detached": True})
+    folder.event("detached")
+    report.passed("train-submitted")
+    report.note("train-detached.job-goes-nobody", folder.name, folder_name=folder.name)
+    return report
+
+
+def _report(folder: RunFolder, ended: Supervised) -> Report:
+    state = folder.read()
+    report = Report(
+        COMMAND,
+        data={
+            "run": str(folder.path),
+            "id": folder.name,
+            "state": state.status,
+            "attempts": [attempt.to_json() for attempt in state.attempts],
+        },
+    )
+    total, number = state.steps, ended.attempt.number
+    if ended.finished:
+        report.passed("train-finished")
+        report.note(
+            "train-finished.steps-attempt-each",
+            folder.name,
+            total=total,
+            number=number,
+            value="s" if number > 1 else "",
+            model=state.model,
+            folder_path=folder.path,
+        )
+        return report
+    reached = (state.attempt(number).reached if number else None) or 0
+    outcome = ended.attempt.outcome.value
+    cause = f": {ended.cause}" if ended.cause else ""
+    report.failed(
+        f"train-{outcome}",
+        str(folder.log_file(number) if number else folder.path),
+        f"attempt {number} {outcome}, {reached} of {total} steps are recorded{cause}; {ended.why}",
+        f"when it is mended: reprise train --resume {folder.name}",
+    )
+    return report

@@ -1,0 +1,152 @@
+"""What a reference of a data set or model names now, asked of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import orjson
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.files import sha256_file
+from reprise.lock.model import Data, Model
+from reprise.lock.rewrite import Value
+
+__all__ = ["data_at", "model_at"]
+
+_PUBLIC = "https://huggingface.co"
+_INDEX = "model.safetensors.index.json"
+_Found = TypeVar("_Found")
+
+
+class _Hub:
+    """One endpoint: HF_ENDPOINT or the public one, with the token of the environment only."""
+
+    def __init__(self) -> None:
+        self.endpoint = (os.environ.get("HF_ENDPOINT") or _PUBLIC).rstrip("/")
+        self.token: str | Literal[False] = os.environ.get("HF_TOKEN") or False
+        self.api = HfApi(endpoint=self.endpoint, token=self.token)
+
+    def fetch(self, kind: str, repo: str, file: str, revision: str | None, folder: str) -> Path:
+        """One file of a repository at a revision, put below `folder`."""
+        path = hf_hub_download(
+            repo,
+            file,
+            repo_type=kind,
+            revision=revision,
+            local_dir=folder,
+            endpoint=self.endpoint,
+            token=self.token,
+        )
+        return Path(path)
+
+    def ask(self, where: str, repo: str, call: Callable[[], _Found]) -> _Found:
+        """What `call` gives; what the Hub or the network refuse becomes an OperatorError."""
+        try:
+            return call()
+        except RemoteEntryNotFoundError:
+            raise
+        # The library's HTTP errors are those of whichever HTTP library it uses, and a mirror may
+        # answer with anything at all (text, a list, JSON without the keys), unchecked by it.
+        except Exception as error:
+            raise _told(where, f"{repo} of {self.endpoint}", error) from error
+
+
+def data_at(name: str, data: Data, to: str | None) -> dict[str, Value]:
+    """Revision, size and sha256 of the data file at `to` (else what the entry wants).
+
+    Rows are no longer known when the file is another one. Raises OperatorError when the file is
+    not there, CannotTell when the Hub cannot be asked.
+    """
+    ref, where, hub = to or data.want or "main", f"data.{name}", _Hub()
+    info = hub.ask(
+        where,
+        data.repo,
+        lambda: hub.api.dataset_info(data.repo, revision=ref, files_metadata=True),
+    )
+    file = next((item for item in info.siblings or [] if item.rfilename == data.file), None)
+    if file is None or not info.sha:
+        message = f"{data.repo} at {ref} has no file {data.file}"
+        raise OperatorError("hub", where, message, "correct `file`, or the reference")
+    if file.lfs is not None:
+        size, sha256 = file.lfs.size, file.lfs.sha256
+    else:
+        # The Hub knows no SHA-256 of a small file that lies in git itself.
+        with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
+            path = hub.ask(
+                where,
+                data.repo,
+                lambda: hub.fetch("dataset", data.repo, data.file, info.sha, folder),
+            )
+            size, sha256 = path.stat().st_size, sha256_file(path)
+    values: dict[str, Value] = {"want": ref, "revision": info.sha, "bytes": size, "sha256": sha256}
+    if sha256 != data.sha256:
+        values |= {"rows": None, "unique_prompts": None}
+    return values
+
+
+def model_at(name: str, model: Model, to: str | None) -> dict[str, Value]:
+    """Revision of `to`, the digests of config and weight index, and the index's tensor count.
+
+    A model in one file has no index. Bytes are no longer known at another revision. Raises as
+    `data_at` does.
+    """
+    ref, where, hub = to or model.want or "main", f"model.{name}", _Hub()
+    revision = hub.ask(where, model.repo, lambda: hub.api.model_info(model.repo, revision=ref)).sha
+    if not revision:
+        raise OperatorError("hub.commit", where, repo=model.repo, ref=ref)
+    values: dict[str, Value] = {"want": ref, "revision": revision}
+    with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
+
+        def fetched(file: str) -> Path:
+            return hub.fetch("model", model.repo, file, revision, folder)
+
+        try:
+            config = hub.ask(where, model.repo, lambda: fetched("config.json"))
+        except RemoteEntryNotFoundError as error:
+            message = f"{model.repo} at {ref} has no config.json"
+            raise OperatorError("hub", where, message, "correct `repo`") from error
+        values["config_sha256"] = sha256_file(config)
+        try:
+            index = hub.ask(where, model.repo, lambda: fetched(_INDEX))
+            values |= {"index_sha256": sha256_file(index), "tensors": _tensors(index)}
+        except RemoteEntryNotFoundError:
+            values |= {"index_sha256": None, "tensors": None}
+    if revision != model.revision:
+        values["bytes"] = None
+    return values
+
+
+def _tensors(index: Path) -> int | None:
+    """How many tensors a weight index names; None when it cannot be read as one."""
+    try:
+        return len(orjson.loads(index.read_bytes())["weight_map"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+
+
+def _told(where: str, repo: str, error: Exception) -> OperatorError:
+    """What the operator can do about an error. The Hub answers 401 for what is not there, too."""
+    said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, RevisionNotFoundError):
+        message = f"{repo} has no such branch, tag or commit"
+        return OperatorError("hub", where, message, "correct the reference")
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    missing = isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError)
+    if status == 404:
+        return OperatorError("hub.plain", where, repo=repo, said=said)
+    if missing or status in (401, 403):
+        fix = "check `repo`; for a private or gated repository set HF_TOKEN"
+        return CannotTell("hub", where, f"no access to {repo} (HTTP {status})", fix)
+    fix = "check the network and HF_ENDPOINT, then repeat the command"
+    return CannotTell("hub", where, f"{repo} cannot be asked: {said}", fix)

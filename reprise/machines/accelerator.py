@@ -1,0 +1,149 @@
+"""What the project asks of a vendor's accelerator; nvidia.py, mthreads.py and none.py answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from reprise.machines.profile import Profile
+
+__all__ = ["Accelerator", "Facts", "Gpu", "Health", "Reading", "Use", "owner_of"]
+
+Level = Literal["good", "warning", "error", "unknown"]
+
+
+class Facts(Protocol):
+    """The probe's answer of one host; cluster/doctor/facts.py reads it."""
+
+    def all(self, key: str) -> Sequence[str]:
+        """Every value of `key`, in order."""
+        ...
+
+    def one(self, key: str) -> str | None:
+        """The first value of `key`."""
+        ...
+
+    def why(self, key: str) -> str | None:
+        """Why `key` could not be found out; None when it could, or was not asked for."""
+        ...
+
+    def pairs(self, key: str) -> dict[str, str]:
+        """Values of the form `NAME REST` as a mapping."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the probe came to its end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU; memory in MiB. A value that the vendor's tool did not report is None."""
+
+    index: int
+    name: str | None = None
+    total: int | None = None
+    used: int | None = None
+    driver: str | None = None
+    bus: str | None = None
+    uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a vendor's tool reported of one host.
+
+    `lost` names GPUs that the driver lists and cannot read, in the tool's own words; `said` holds
+    lines of the tool that describe no GPU (its warnings).
+    """
+
+    gpus: Sequence[Gpu] = ()
+    lost: Sequence[str] = ()
+    said: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A process that holds memory of a GPU; `owner` is its user, memory in MiB (None: unknown)."""
+
+    gpu: str
+    pid: int
+    owner: str
+    used: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """One rule's result on one host; `level` good has no message."""
+
+    rule: str
+    level: Level
+    message: str = ""
+    fix: str = ""
+
+
+class Accelerator(Protocol):
+    """One vendor. Attributes are facts of its software; methods read what its tools print."""
+
+    vendor: str
+    """As `vendor` of a machine names it, and the name of this module."""
+    tool: str
+    """The command that lists GPUs, as an operator types it; empty without GPUs."""
+    question: str
+    """Lines of POSIX shell for scripts/probe.sh, which has `rows`, `lines`, `service`, `module` and
+    `kernel_log` for them: each prints facts for `read`, `uses` and `health`."""
+    pids: str
+    """A sed script that prints the process ids of `question`'s facts, for the owners' names."""
+    backend: str
+    """The backend of torch.distributed."""
+    torch_device: str
+    """The device of torch, as `trainer.device` of a recipe names it."""
+    ray_counts: bool
+    """Whether stock Ray counts the GPUs itself as its resource GPU; otherwise `ray start` gets
+    `--num-gpus` from the hostfile's slots."""
+    visible_variables: Sequence[str]
+    """Variables that hide GPUs from a process."""
+    interface_variables: Sequence[str]
+    """Variables that name the network interface of collectives, set on every node."""
+    gid_variables: Sequence[str]
+    """Variables that choose the index of a RoCE GID."""
+    rdma_variables: Sequence[str]
+    """Further variables on RDMA that the probe reports."""
+    job_variables: Mapping[str, str]
+    """What the environment of a job on these GPUs must hold."""
+    packages: Sequence[str]
+    """Distributions that only this vendor needs, held against the lock."""
+    install_runtime: str
+    """How to install the runtime that a container engine must know."""
+
+    def detect(self, root: Path) -> str | None:
+        """The reason to take the machine at `root` (/) for one with these GPUs; None for none."""
+        ...
+
+    def inventory(self) -> list[str]:
+        """This machine's GPUs, one line each; empty when they could not be read."""
+        ...
+
+    def read(self, facts: Facts) -> Reading | None:
+        """The GPUs of a host; None when nothing could be read (`facts.why` may give a reason)."""
+        ...
+
+    def why(self, facts: Facts) -> str | None:
+        """Why `read` could not answer, or not in full."""
+        ...
+
+    def uses(self, facts: Facts) -> list[Use] | None:
+        """Processes that hold a GPU; None when they could not be read."""
+        ...
+
+    def health(self, facts: Facts, profile: Profile) -> Iterator[Health]:
+        """What only this vendor's GPUs report of themselves: memory errors, services, modules."""
+        ...
+
+
+def owner_of(facts: Facts, pid: int) -> str:
+    """The user of a process that `pids` named; "unknown" when the host did not report it."""
+    return facts.pairs("owner").get(str(pid), "").strip() or "unknown"

@@ -1,0 +1,57 @@
+"""Machines without an accelerator: collectives over Gloo, GPUs of Ray from the hostfile's slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from reprise.machines.accelerator import Accelerator, Facts, Health, Reading, Use
+from reprise.machines.profile import Profile
+
+__all__ = ["ACCELERATOR"]
+
+
+class NoAccelerator:
+    """The rehearsal's machine."""
+
+    vendor = "none"
+    tool = ""
+    question = ":\n"
+    pids = ""
+    backend = "gloo"
+    torch_device = "cpu"
+    ray_counts = False
+    visible_variables: Sequence[str] = ()
+    interface_variables: Sequence[str] = ("GLOO_SOCKET_IFNAME",)
+    gid_variables: Sequence[str] = ()
+    rdma_variables: Sequence[str] = ()
+    job_variables: Mapping[str, str] = {}
+    packages: Sequence[str] = ()
+    install_runtime = ""
+
+    def detect(self, root: Path) -> str | None:
+        """Every machine will do; asked last."""
+        return "no accelerator's device file is there"
+
+    def inventory(self) -> list[str]:
+        """Empty."""
+        return []
+
+    def why(self, facts: Facts) -> str | None:
+        """Nothing was asked."""
+        return None
+
+    def read(self, facts: Facts) -> Reading | None:
+        """No GPU."""
+        return Reading()
+
+    def uses(self, facts: Facts) -> list[Use] | None:
+        """No process."""
+        return []
+
+    def health(self, facts: Facts, profile: Profile) -> Iterator[Health]:
+        """Nothing to report."""
+        yield from ()
+
+
+ACCELERATOR: Accelerator = NoAccelerator()

@@ -1,0 +1,232 @@
+"""NVIDIA GPUs: nvidia-smi, NCCL, and what fails most on hosts with NVSwitch and RDMA."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from reprise.machines.accelerator import Accelerator, Facts, Gpu, Health, Reading, Use, owner_of
+from reprise.machines.profile import Profile
+
+__all__ = ["ACCELERATOR"]
+
+_KEY = "gpu.nvidia"
+_FIELDS = "index,name,memory.total,memory.used,driver_version,pci.bus_id,uuid"
+_CSV = "--format=csv,noheader"
+# `code` is the exit status that `rows` leaves: after a time limit, or without the tool, nothing
+# more is asked of the driver.
+_QUESTION = f"""\
+rows {_KEY} 5 nvidia-smi --query-gpu={_FIELDS} {_CSV},nounits
+case $code in 124 | 127 | 137) return ;; esac
+rows gpu.app 3 nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory {_CSV},nounits
+rows gpu.remapped 3 nvidia-smi --query-remapped-rows=gpu_bus_id,remapped_rows.uncorrectable,\
+remapped_rows.pending,remapped_rows.failure {_CSV}
+service fabricmanager nvidia-fabricmanager
+module peermem nvidia_peermem nv_peer_mem
+kernel_log xid 'NVRM: Xid'
+"""
+# "... for GPU 0000:0B:00.0: Unknown Error", "... for GPU0: GPU is lost": the bus, or the index.
+_LOST = re.compile(r"^Unable to \w+ the device handle for (GPU.*)$")
+_INVENTORY = ("--query-gpu=name,driver_version,memory.total", _CSV)
+_INVENTORY_SECONDS = 30.0
+_ROWS_FIX = "run nvidia-smi -q -d ROW_REMAPPER"
+
+
+class Nvidia:
+    """Facts of CUDA, NCCL and the driver."""
+
+    vendor = "nvidia"
+    tool = "nvidia-smi"
+    question = _QUESTION
+    pids = r"s/^= gpu\.app [^,]*, *\([0-9]*\),.*/\1/p"
+    backend = "nccl"
+    torch_device = "cuda"
+    ray_counts = True
+    visible_variables: Sequence[str] = ("CUDA_VISIBLE_DEVICES",)
+    interface_variables: Sequence[str] = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+    gid_variables: Sequence[str] = ("NCCL_IB_GID_INDEX",)
+    rdma_variables: Sequence[str] = ("NCCL_IB_HCA", "NCCL_IB_DISABLE")
+    job_variables: Mapping[str, str] = {}
+    packages: Sequence[str] = ()
+    install_runtime = "install the NVIDIA container toolkit: nvidia-ctk runtime configure"
+
+    def detect(self, root: Path) -> str | None:
+        """Device files /dev/nvidia0 and on."""
+        dev = root / "dev"
+        return f"{dev}/nvidia* is there" if any(dev.glob("nvidia[0-9]*")) else None
+
+    def inventory(self) -> list[str]:
+        """Name, driver and memory of each GPU, as nvidia-smi prints them."""
+        smi = shutil.which(self.tool)
+        # It hangs where a GPU or its driver does.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if smi is not None:
+                done = subprocess.run(
+                    [smi, *_INVENTORY],
+                    capture_output=True,
+                    encoding="utf-8",
+                    errors="replace",
+                    check=False,
+                    timeout=_INVENTORY_SECONDS,
+                )
+                return done.stdout.splitlines() if done.returncode == 0 else []
+        return []
+
+    def why(self, facts: Facts) -> str | None:
+        """The tool's error, its time limit, or that it is not installed."""
+        return facts.why(_KEY)
+
+    def read(self, facts: Facts) -> Reading | None:
+        """Rows of `--query-gpu`: a value in brackets ([N/A], [Unknown Error]) is unknown."""
+        gpus, lost, said, empty = [], [], [], False
+        if not facts.all(_KEY) and (self.why(facts) is not None or not facts.complete):
+            return None
+        for line in facts.all(_KEY):
+            parts = [part.strip() for part in line.split(",")]
+            if parts[0].isdigit():
+                gpus.append(_gpu(parts))
+            elif match := _LOST.match(line.strip()):
+                lost.append(match[1])
+            elif "No devices were found" in line:
+                empty = True
+            elif line.strip():
+                said.append(line.strip())
+        if said and not (gpus or lost or empty):
+            return None
+        return Reading(gpus, lost, said)
+
+    def uses(self, facts: Facts) -> list[Use] | None:
+        """Rows of `--query-compute-apps`."""
+        if facts.why("gpu.app") is not None and not facts.all("gpu.app"):
+            return None
+        found = []
+        for line in facts.all("gpu.app"):
+            parts = [part.strip() for part in line.split(",")]
+            if len(parts) == 3 and parts[1].isdigit():
+                pid = int(parts[1])
+                found.append(Use(parts[0], pid, owner_of(facts, pid), _number(parts[2])))
+        return found
+
+    def health(self, facts: Facts, profile: Profile) -> Iterator[Health]:
+        """Fabric manager, row remapping, Xid errors and the peer memory module."""
+        if not facts.all(_KEY):
+            return
+        if profile.fabric_manager:
+            yield _fabric(facts)
+        yield from _rows(facts)
+        yield _xid(facts)
+        if profile.rdma and facts.one("peermem") == "no":
+            yield Health(
+                "gpu-peermem",
+                "warning",
+                "the module nvidia_peermem is not loaded: RDMA goes through host memory",
+                "as root: modprobe nvidia_peermem",
+            )
+        else:
+            yield Health("gpu-peermem", "good")
+
+
+def _gpu(parts: Sequence[str]) -> Gpu:
+    """A row of _FIELDS; of a row with another number of values only the index is known."""
+    if len(parts) != len(_FIELDS.split(",")):
+        return Gpu(int(parts[0]))
+    index, name, total, used, driver, bus, uuid = parts
+    return Gpu(
+        int(index),
+        _text(name),
+        _number(total),
+        _number(used),
+        _text(driver),
+        _text(bus),
+        _text(uuid),
+    )
+
+
+def _text(value: str) -> str | None:
+    return None if not value or value.startswith("[") or value in ("N/A", "ERR!") else value
+
+
+def _number(value: str) -> int | None:
+    return int(value) if value.isdigit() else None
+
+
+def _fabric(facts: Facts) -> Health:
+    rule, state = "fabric-manager", facts.one("fabricmanager")
+    if state == "active":
+        return Health(rule, "good")
+    if state in ("inactive", "failed", "activating", "deactivating"):
+        return Health(
+            rule,
+            "error",
+            f"nvidia-fabricmanager is {state}",
+            "as root: systemctl start nvidia-fabricmanager",
+        )
+    why = facts.why("fabricmanager") or state or "no answer"
+    return Health(rule, "unknown", why, "ask the host's own service manager")
+
+
+def _rows(facts: Facts) -> Iterator[Health]:
+    lines = [line for line in facts.all("gpu.remapped") if not _LOST.match(line.strip())]
+    why = facts.why("gpu.remapped")
+    if why is not None:
+        yield Health("gpu-rows", "unknown", why, _ROWS_FIX)
+    found = [health for line in lines if (health := _row(line)) is not None]
+    yield from found
+    if not found and why is None:
+        yield Health("gpu-rows", "good")
+
+
+def _row(line: str) -> Health | None:
+    """One GPU's row remapping; None when nothing was remapped."""
+    rule = "gpu-rows"
+    bus, uncorrectable, pending, failure = [
+        *(part.strip() for part in line.split(",")),
+        *([""] * 4),
+    ][:4]
+    if failure and _text(failure) and failure not in ("0", "No", "Not Supported"):
+        return Health(
+            rule,
+            "error",
+            f"{bus}: row remapping failed ({failure})",
+            "drain the host and have the GPU replaced",
+        )
+    if pending and _text(pending) and pending not in ("0", "No", "Not Supported"):
+        return Health(
+            rule,
+            "error",
+            f"{bus}: a row is to be remapped at the next reset",
+            f"drain the host, then as root: nvidia-smi -i {bus} -r",
+        )
+    if "N/A" in line or "[" in line or "Not Supported" in line or not failure:
+        return Health(rule, "unknown", f"{bus}: not reported", _ROWS_FIX)
+    if uncorrectable not in ("0", "No"):
+        return Health(
+            rule,
+            "warning",
+            f"{bus}: rows were remapped after uncorrectable errors ({uncorrectable})",
+            "watch this GPU",
+        )
+    return None
+
+
+def _xid(facts: Facts) -> Health:
+    rule = "gpu-xid"
+    if facts.one("xid.read") is None:
+        why = facts.why("xid.read") or "the kernel log was not read"
+        return Health(rule, "unknown", why, "as root on the host: dmesg | grep Xid")
+    if lines := facts.all("xid"):
+        found = [match[0] for line in lines if (match := re.search(r"Xid \([^)]*\): \d+", line))]
+        return Health(
+            rule,
+            "warning",
+            f"the kernel log has {', '.join(dict.fromkeys(found))}",
+            "look the numbers up in NVIDIA's list of Xid errors; 48, 63, 64, 79, 94, 95: drain",
+        )
+    return Health(rule, "good")
+
+
+ACCELERATOR: Accelerator = Nvidia()

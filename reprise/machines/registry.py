@@ -1,0 +1,153 @@
+"""Every kind of machine by its name: one TOML file of profiles/ each."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reprise.core.errors import OperatorError
+from reprise.core.nearby import did_you_mean, nearest_words
+from reprise.machines.accelerator import Accelerator
+from reprise.machines.profile import Profile
+
+__all__ = [
+    "Machine",
+    "accelerators",
+    "guess_machine",
+    "lock_keys",
+    "machine_named",
+    "machine_of_lock",
+    "machines",
+    "names_shown",
+    "union",
+]
+
+_FOLDER = Path(__file__).parent / "profiles"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A kind of machine; `name` is the stem of its file, which holds the other values.
+
+    `lock` is the name in `machines = [...]` of versions.lock; `image` the folder of docker/ (empty:
+    there is none), `image_trees` the checkouts of the lock that its build takes. `rank` orders
+    lists. `guessed`: a host with this vendor's device files is taken for this machine. `packed`:
+    its jobs are packed from the project's folder, with the checkouts on PYTHONPATH. `settings` is
+    the table [profile] as it is written.
+    """
+
+    name: str
+    vendor: str
+    lock: str
+    aliases: tuple[str, ...] = ()
+    image: str = ""
+    image_trees: tuple[str, ...] = ()
+    rank: int = 9
+    guessed: bool = True
+    packed: bool = False
+    settings: dict[str, Any] | None = field(default=None, compare=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name by which a command takes it, its own first."""
+        return (self.name, *self.aliases)
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """The vendor's part: reprise/machines/<vendor>.py."""
+        return _vendor(self.vendor)
+
+    @property
+    def trains(self) -> bool:
+        """Whether jobs run on it: it has a profile."""
+        return self.settings is not None
+
+    @property
+    def profile(self) -> Profile:
+        """What such a host must have. Raises OperatorError where no job ever runs."""
+        if self.settings is None:
+            raise OperatorError(
+                "machine.job-runs-kind",
+                self.name,
+                names_shown=names_shown(lambda machine: machine.trains),
+            )
+        return _profile(self)
+
+
+@functools.cache
+def _profile(machine: Machine) -> Profile:
+    return Profile(name=machine.name, **machine.settings or {})
+
+
+@functools.cache
+def _vendor(name: str) -> Accelerator:
+    found: Accelerator = importlib.import_module(f"reprise.machines.{name}").ACCELERATOR
+    return found
+
+
+@functools.cache
+def machines() -> tuple[Machine, ...]:
+    """Every kind of machine, in the order in which lists name them."""
+    found = []
+    for path in _FOLDER.glob("*.toml"):
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = values.pop("profile", None)
+        values |= {key: tuple(values.get(key, ())) for key in ("aliases", "image_trees")}
+        found.append(Machine(path.stem, settings=settings, **values))
+    return tuple(sorted(found, key=lambda machine: (machine.rank, machine.name)))
+
+
+def accelerators() -> tuple[Accelerator, ...]:
+    """One of each vendor, in the order of the machines."""
+    return tuple(_vendor(name) for name in dict.fromkeys(item.vendor for item in machines()))
+
+
+def union(of: Callable[[Accelerator], Sequence[str]]) -> tuple[str, ...]:
+    """The words that `of` gives of any vendor, each once."""
+    return tuple(dict.fromkeys(word for vendor in accelerators() for word in of(vendor)))
+
+
+def lock_keys() -> tuple[str, ...]:
+    """The names of versions.lock, in the order of the machines."""
+    return tuple(machine.lock for machine in machines())
+
+
+def names_shown(which: Callable[[Machine], bool] = lambda machine: True) -> str:
+    """The names of the machines for which `which` holds: "h20, s5000 (musa), ..."."""
+    return ", ".join(
+        machine.name + (f" ({', '.join(machine.aliases)})" if machine.aliases else "")
+        for machine in machines()
+        if which(machine)
+    )
+
+
+def machine_named(name: str) -> Machine:
+    """The machine with this name or alias. Raises OperatorError that lists the known names."""
+    found = next((item for item in machines() if name in item.names), None)
+    if found is not None:
+        return found
+    known = [word for item in machines() for word in item.names]
+    hint = did_you_mean(nearest_words(name.lower(), known))
+    raise OperatorError("machine.unknown-machine", name, hint=hint, names_shown=names_shown())
+
+
+def machine_of_lock(key: str) -> Machine:
+    """The machine with this name in versions.lock, which `lock_keys` holds."""
+    return next(machine for machine in machines() if machine.lock == key)
+
+
+def guess_machine(root: Path = Path("/")) -> tuple[Machine, str]:
+    """The machine that this seems to be, and why: by device files below `root`.
+
+    A head node without GPUs looks like a rehearsal machine: name its machine there.
+    """
+    guessed = [machine for machine in machines() if machine.guessed]
+    for machine in sorted(guessed, key=lambda machine: machine.vendor == "none"):
+        if (why := machine.accelerator.detect(root)) is not None:
+            return machine, why
+    raise OperatorError("machine.kind-machine-fits", str(root), names_shown=names_shown())

@@ -1,0 +1,156 @@
+"""Checkpoints of a run: which steps are there, which are whole, from which a job can continue.
+
+verl writes the roles' folders, then `data.pt`, then `latest_checkpointed_iteration.txt`
+(trainer/ppo/v1/trainer_base.py, _save_checkpoint), so that a step without data.pt is one whose
+save did not end. When it deletes an old step (max_actor_ckpt_to_keep) it deletes the role's folder
+and leaves data.pt.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from reprise.core.errors import OperatorError
+from reprise.models.checkpoints.layouts import Kind, Part, read_part
+from reprise.models.tensorfiles import FileFault, zip_fault
+
+__all__ = ["TRACKER", "Found", "SavedStep", "Tracker", "newest_complete", "read_step", "read_steps"]
+
+TRACKER = "latest_checkpointed_iteration.txt"
+_STEP = re.compile(r"global_step_(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedStep:
+    """One `global_step_N` folder. `faults` are those of data.pt and of all roles."""
+
+    step: int
+    path: Path
+    parts: tuple[Part, ...]
+    data: FileFault | None
+
+    @property
+    def pruned(self) -> bool:
+        """Whether only what retention leaves behind is there: data.pt, no role's files."""
+        return self.data is None and all(part.kind is Kind.EMPTY for part in self.parts)
+
+    @property
+    def faults(self) -> tuple[FileFault, ...]:
+        """Everything that is missing or damaged."""
+        own = (self.data,) if self.data is not None else ()
+        return own + tuple(fault for part in self.parts for fault in part.faults)
+
+    @property
+    def complete(self) -> bool:
+        """Whether a job can be continued from it, its number of ranks apart."""
+        kinds = {part.kind for part in self.parts}
+        return bool(self.parts) and not self.faults and not kinds & {Kind.EMPTY, Kind.OTHER}
+
+    def why_not(self, world_size: int | None = None) -> str | None:
+        """Why no job (of `world_size` ranks, where given) can continue from it; None if one can."""
+        if self.pruned:
+            return "holds no weights: deleted by max_actor_ckpt_to_keep, or never written"
+        if self.faults:
+            first = self.faults[0]
+            more = f", and {len(self.faults) - 1} more faults" if len(self.faults) > 1 else ""
+            return f"not complete: {first.path.relative_to(self.path)} {first.message}{more}"
+        for part in self.parts:
+            if part.kind in (Kind.EMPTY, Kind.OTHER):
+                return f"not complete: {part.role}/ holds nothing that verl writes"
+        if not self.parts:
+            return "not complete: no role's folder (actor/) is there"
+        refusals = (part.refusal(world_size) for part in self.parts)
+        return next((text for text in refusals if text), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The newest usable checkpoint, None without one; `skipped` are newer ones, with the reason."""
+
+    step: int | None
+    path: Path | None
+    skipped: tuple[tuple[Path, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tracker:
+    """What latest_checkpointed_iteration.txt says; `fault` when verl could not read it."""
+
+    path: Path
+    exists: bool
+    step: int | None
+    fault: str = ""
+
+
+def read_tracker(folder: Path) -> Tracker:
+    """The tracker of `folder` as verl reads it: int() of the whole text."""
+    path = folder / TRACKER
+    try:
+        text = path.read_bytes().decode()
+        return Tracker(path, True, int(text))
+    except FileNotFoundError:
+        return Tracker(path, False, None)
+    except ValueError:
+        return Tracker(path, True, None, f"holds {text[:40]!r}, not a step")
+    except OSError as error:
+        return Tracker(path, True, None, f"cannot be read: {error.strerror or error}")
+
+
+def read_step(path: Path) -> SavedStep:
+    """Look at one `global_step_N` folder. Raises OSError where it cannot be listed."""
+    match = _STEP.fullmatch(path.name)
+    parts = tuple(read_part(item) for item in sorted(path.iterdir()) if item.is_dir())
+    fault = zip_fault(path / "data.pt")
+    data = FileFault(path / "data.pt", fault) if fault is not None else None
+    return SavedStep(int(match[1]) if match else -1, path, parts, data)
+
+
+def step_folders(folder: Path) -> list[Path]:
+    """The `global_step_N` folders in `folder`, newest first.
+
+    Raises OperatorError when `folder` cannot be listed.
+    """
+    try:
+        found = [
+            (int(match[1]), item)
+            for item in folder.iterdir()
+            if (match := _STEP.fullmatch(item.name)) and item.is_dir()
+        ]
+    except OSError as error:
+        raise OperatorError(
+            "run-checkpoint-folder.cannot-listed", str(folder), strerror=error.strerror or error
+        ) from None
+    return [item for _, item in sorted(found, reverse=True)]
+
+
+def read_steps(folder: Path) -> list[SavedStep]:
+    """All steps in `folder`, newest first. Raises OperatorError when it cannot be listed."""
+    return [read_step(item) for item in step_folders(folder)]
+
+
+def newest_complete(
+    folder: Path, world_size: int | None = None, at_most: int | None = None
+) -> Found:
+    """The newest checkpoint in `folder` that a job of `world_size` ranks can continue from.
+
+    Steps above `at_most` are skipped: verl writes a step's metrics after its checkpoint, so that
+    a step saved and never recorded would leave a hole in the curve. Older ones are not looked at.
+    A folder that is not there holds none. Only names, sizes and the ends of files are read.
+    Raises OperatorError when it cannot be listed.
+    """
+    skipped: list[tuple[Path, str]] = []
+    for path in step_folders(folder) if folder.exists() else []:
+        try:
+            step = read_step(path)
+            why = step.why_not(world_size)
+        except OSError as error:
+            skipped.append((path, f"cannot be read: {error.strerror or error}"))
+            continue
+        if why is None and at_most is not None and step.step > at_most:
+            why = f"was saved, but the metrics end at step {at_most}"
+        if why is None:
+            return Found(step.step, path, tuple(skipped))
+        skipped.append((path, why))
+    return Found(None, None, tuple(skipped))

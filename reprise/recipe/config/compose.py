@@ -1,0 +1,308 @@
+"""Compose a recipe with Hydra from verl's own config files, without importing verl."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra.core.default_element import ResultDefault
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import setup_globals
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from reprise.core.errors import OperatorError
+from reprise.core.nearby import did_you_mean, nearest_words
+from reprise.recipe.config.overrides import Fault, Line, nearest, parse
+from reprise.recipe.config.verltree import VerlTree
+
+__all__ = ["Composition", "compose"]
+
+_ENVIRONMENT = re.compile(r"\$\{oc\.env:([A-Za-z_][A-Za-z0-9_]*)\}")
+# Hydra's own search path entry of a recipe names a package; here the folder is given instead.
+_NO_SEARCHPATH = "hydra.searchpath=[]"
+
+
+@dataclass(slots=True)
+class Composition:
+    """A composed config and how it came about.
+
+    `config` keeps its interpolations; `values` is resolved, with `/<NAME>` for a variable of the
+    environment that is not set; `base` is verl's own default config for the same engine, resolved.
+    `lines` are the overrides that Hydra accepts, `faults` what is wrong with any of them.
+    `files` are the composed YAML files in their order: path without .yaml, and package.
+    """
+
+    name: str
+    tree: VerlTree
+    config: DictConfig
+    values: dict[str, Any]
+    base: dict[str, Any]
+    lines: list[Line]
+    faults: list[Fault]
+    choices: dict[str, str] = field(default_factory=dict)
+    unset: list[str] = field(default_factory=list)
+    files: list[tuple[str, str]] = field(default_factory=list)
+
+    def line_of(self, key: str) -> Line | None:
+        """The last override line that set `key` or a node above or below it."""
+        for line in reversed(self.lines):
+            written = line.text.lstrip("+~").split("=", 1)[0].split("@")[0]
+            if written == key or key.startswith(written + ".") or written.startswith(key + "."):
+                return line
+        return None
+
+
+class _RecordingLoader(ConfigLoaderImpl):
+    """Hydra's loader, which remembers the files that the last config was composed of."""
+
+    files: list[tuple[str, str]]
+
+    def _compose_config_from_defaults_list(
+        self, defaults: list[ResultDefault], repo: IConfigRepository
+    ) -> DictConfig:
+        self.files = [(item.config_path or "", item.package or "") for item in defaults]
+        return super()._compose_config_from_defaults_list(defaults, repo)
+
+
+class _Loader:
+    """Hydra's config loader over the recipes' folder and verl's config folder."""
+
+    def __init__(self, recipes: Path | None, tree: VerlTree) -> None:
+        setup_globals()
+        Plugins.instance()  # registers the readers of pkg:// and file://
+        path = ConfigSearchPathImpl()
+        path.append("hydra", "pkg://hydra.conf")
+        if recipes is not None:
+            path.append("main", str(recipes))
+        path.append("verl", str(tree.config))
+        path.append("schema", "structured://")
+        loader = _RecordingLoader(path)
+        # verl's default config is composed as well, from the same files: read each once.
+        caching: Any = CachingConfigRepository(loader.repository)
+        loader.repository = caching
+        self.loader = loader
+
+    def load(self, name: str, overrides: Sequence[str]) -> DictConfig:
+        return self.loader.load_configuration(
+            name, [_NO_SEARCHPATH, *overrides], RunMode.RUN, from_shell=False
+        )
+
+    def is_group(self, key: str) -> bool:
+        return bool(self.loader.repository.group_exists(key))
+
+    def options(self, group: str) -> list[str]:
+        return list(self.loader.repository.get_group_options(group))
+
+
+@lru_cache(maxsize=4)
+def _loader(recipes: Path | None, tree: VerlTree) -> _Loader:
+    """One loader for each pair of folders: reading the YAML files is what takes the time."""
+    return _Loader(recipes, tree)
+
+
+@lru_cache(maxsize=8)
+def _base(loader: _Loader, engine: str) -> dict[str, Any]:
+    """verl's own default config for an engine, resolved. Not to be changed by the caller."""
+    config = loader.load("ppo_trainer", [f"model_engine={engine}"])
+    with open_dict(config):
+        config.pop("hydra", None)
+    return _resolved(config, [])
+
+
+def compose(
+    name: str, tree: VerlTree, lines: Sequence[Line] = (), recipes: Path | None = None
+) -> Composition:
+    """Compose config `name` with the override `lines`; every line is judged by itself.
+
+    `name` is a path below `recipes` without .yaml (`hy3/recipe`), or one of verl's own configs
+    (`ppo_trainer`). Lines that Hydra would refuse are left out of the config and become faults.
+    Raises OperatorError when the config itself cannot be composed.
+    """
+    loader = _loader(recipes, tree)
+    faults: list[Fault] = []
+    parsed: list[tuple[Line, Override]] = []
+    for line in lines:
+        override = parse(line)
+        if isinstance(override, Fault):
+            faults.append(override)
+        else:
+            parsed.append((line, override))
+    groups = [(line, o) for line, o in parsed if _is_group(loader, o)]
+    config, kept, refused = _load_groups(loader, name, groups)
+    files = loader.loader.files
+    passed_over = [f for pair in groups if (f := _passed_over(loader, name, kept, *pair))]
+    faults += [*refused, *passed_over]
+    kept = [line for line in kept if line not in [fault.line for fault in passed_over]]
+    values = [(line, o) for line, o in parsed if not _is_group(loader, o)]
+    for line, override in values:
+        fault = _apply(config, line, override)
+        if fault is None:
+            kept.append(line)
+        else:
+            faults.append(fault)
+    faults += _repeated(parsed)
+    choices = {str(key): str(value) for key, value in config.hydra.runtime.choices.items()}
+    with open_dict(config):
+        config.pop("hydra", None)
+    order = {id(line): index for index, line in enumerate(lines)}
+    faults.sort(key=lambda fault: order.get(id(fault.line), 0))
+    kept.sort(key=lambda line: order[id(line)])
+    unset: list[str] = []
+    resolved = _resolved(config, unset)
+    base = _base(loader, choices.get("model_engine", "dp"))
+    return Composition(name, tree, config, resolved, base, kept, faults, choices, unset, files)
+
+
+def _is_group(loader: _Loader, override: Override) -> bool:
+    return override.package is not None or loader.is_group(override.key_or_group)
+
+
+def _load_groups(
+    loader: _Loader, name: str, groups: Sequence[tuple[Line, Override]]
+) -> tuple[DictConfig, list[Line], list[Fault]]:
+    """Compose with the group choices that exist; a choice that does not becomes a fault."""
+    kept, faults = [line for line, _ in groups], list[Fault]()
+    try:
+        return loader.load(name, [line.text for line in kept]), kept, faults
+    except (HydraException, OmegaConfBaseException):
+        kept = []
+    for line, override in groups:
+        try:
+            loader.load(name, [*(item.text for item in kept), line.text])
+        except HydraException as error:
+            faults.append(_group_fault(loader, line, override, error))
+        else:
+            kept.append(line)
+    try:
+        return loader.load(name, [line.text for line in kept]), kept, faults
+    except (HydraException, OmegaConfBaseException) as error:
+        text = " ".join(str(error).split())
+        raise OperatorError("recipe-compose.config-cannot-composed", name, text=text) from error
+
+
+def _passed_over(
+    loader: _Loader, name: str, kept: Sequence[Line], line: Line, override: Override
+) -> Fault | None:
+    """A choice that Hydra passes over: the group is optional in the recipe and has no such file."""
+    group, value = override.key_or_group, override.value()
+    if line not in kept or not isinstance(value, str) or value in loader.options(group):
+        return None
+    # The recipe itself may name one that has no file, for "nothing more".
+    usual = loader.load(name, []).hydra.runtime.choices.get(group)
+    return None if value == usual else _no_option(line, group, value, loader.options(group))
+
+
+def _no_option(line: Line, group: str, value: str, options: Sequence[str]) -> Fault:
+    hint = did_you_mean(nearest_words(value, options))
+    message = f"group {group} has no option {value!r}{hint}"
+    return Fault("recipe-override-group", line, message, f"one of: {', '.join(options)}")
+
+
+def _group_fault(loader: _Loader, line: Line, override: Override, error: Exception) -> Fault:
+    group, value = override.key_or_group, str(override.value())
+    options = loader.options(group)
+    if value not in options:
+        return _no_option(line, group, value, options)
+    text = " ".join(str(error).split())
+    return Fault(
+        "recipe-override-group", line, text, f"add the group with +{line.text.lstrip('+')}"
+    )
+
+
+def _apply(config: DictConfig, line: Line, override: Override) -> Fault | None:
+    """Apply one value override exactly as Hydra does, or say why Hydra refuses it."""
+    key = override.key_or_group
+    try:
+        ConfigLoaderImpl._apply_overrides_to_config([override], config)
+    except (HydraException, OmegaConfBaseException) as error:
+        bare = line.text.lstrip("+~")
+        if override.is_add():
+            message = f"'+' is for keys that do not exist, but verl's config has {key}"
+            return Fault("recipe-override-plus", line, message, f"write {bare}")
+        if override.is_delete():
+            message = f"there is nothing to delete: {' '.join(str(error).split())}"
+            return Fault("recipe-override-unknown-key", line, message, "leave the line out")
+        if "Could not override" in str(error):
+            return _unknown(config, line, key, bare)
+        return Fault(
+            "recipe-override-value", line, " ".join(str(error).split()), "check the value's type"
+        )
+    return None
+
+
+def _unknown(config: DictConfig, line: Line, key: str, bare: str) -> Fault:
+    close = nearest(key, config)
+    if _is_open(config, key):
+        message = f"{key} is not in verl's config: a new key of this node needs '+'"
+        return Fault("recipe-override-missing-plus", line, message, f"write +{bare}")
+    message = f"verl's config has no key {key}{did_you_mean(close)}"
+    _, _, value = bare.partition("=")
+    fix = f"write {close[0]}={value}" if close else "leave the line out"
+    return Fault("recipe-override-unknown-key", line, message, fix)
+
+
+def _is_open(config: DictConfig, key: str) -> bool:
+    """Whether `key` lies in a node that verl hands on as it is, so that any key may be added."""
+    parents = key.split(".")[:-1]
+    return (
+        any(part.startswith("override_") or part in _OPEN_NODES for part in parents)
+        and OmegaConf.select(config, parents[0], throw_on_missing=False) is not None
+    )
+
+
+_OPEN_NODES = frozenset({"engine_kwargs", "reward_kwargs", "ray_init", "env_vars"})
+
+
+def _repeated(parsed: Sequence[tuple[Line, Override]]) -> list[Fault]:
+    seen: dict[str, Line] = {}
+    faults = []
+    for line, override in parsed:
+        key = override.key_or_group
+        if key in seen and seen[key].text != line.text:
+            message = f"{key} is set twice: {seen[key].where} has {seen[key].text}; the last wins"
+            faults.append(
+                Fault("recipe-override-repeated", line, message, "leave one of them out", False)
+            )
+        seen[key] = line
+    return faults
+
+
+def _resolved(config: DictConfig, unset: list[str]) -> dict[str, Any]:
+    """The config as plain values. Names of missing environment variables are added to `unset`."""
+    plain = OmegaConf.to_container(config, resolve=False)
+    filled = OmegaConf.create(_filled(plain, os.environ, unset))
+    values = OmegaConf.to_container(filled, resolve=True, throw_on_missing=False)
+    if not isinstance(values, dict):
+        raise TypeError("a Hydra config is a mapping")
+    return {str(key): value for key, value in values.items()}
+
+
+def _filled(node: Any, environment: Mapping[str, str], unset: list[str]) -> Any:
+    if isinstance(node, dict):
+        return {key: _filled(value, environment, unset) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_filled(value, environment, unset) for value in node]
+    if not isinstance(node, str):
+        return node
+
+    def replace(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name in environment:
+            return environment[name]
+        if name not in unset:
+            unset.append(name)
+        return f"/<{name}>"
+
+    return _ENVIRONMENT.sub(replace, node)

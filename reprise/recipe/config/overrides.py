@@ -1,0 +1,122 @@
+"""Hydra override lines: where each came from, and what is wrong with it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from reprise.core.errors import OperatorError
+
+__all__ = ["Fault", "Line", "nearest", "parse", "paths", "read_lines"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One override and the operator's own place of it (`run.sh:57`, `command line`)."""
+
+    text: str
+    where: str = "command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something wrong with one override line; `fatal`: Hydra refuses it, or passes it over."""
+
+    rule: str
+    line: Line
+    message: str
+    fix: str
+    fatal: bool = True
+
+
+@cache
+def _parser() -> OverridesParser:
+    return OverridesParser.create()
+
+
+def read_lines(path: Path) -> list[Line]:
+    """The overrides of a file, one a line; blank lines and lines that begin with # are left out.
+
+    Raises OperatorError when the file cannot be read as text.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperatorError(
+            "recipe-override-file.expected-text-file", str(path), error=error
+        ) from error
+    rows = ((number, row.strip()) for number, row in enumerate(text.splitlines(), 1))
+    return [Line(row, f"{path}:{number}") for number, row in rows if row and row[0] != "#"]
+
+
+def parse(line: Line) -> Override | Fault:
+    """The override in Hydra's grammar, or what is wrong with its text."""
+    try:
+        override = _parser().parse_override(line.text)
+    except HydraException as error:
+        return Fault("recipe-override-syntax", line, _first(str(error)), _quoting(line.text))
+    if override.is_sweep_override():
+        return Fault(
+            "recipe-override-syntax",
+            line,
+            "a sweep (several values, or a function such as choice) is not one run",
+            f"write a list as [a,b], or quote the value: {_quoting(line.text)}",
+        )
+    return override
+
+
+def _first(text: str) -> str:
+    rows = [row.strip() for row in text.splitlines() if row.strip()]
+    return rows[0] if rows else text
+
+
+def _quoting(text: str) -> str:
+    key, equals, value = text.partition("=")
+    if not equals:
+        return f"write KEY=VALUE; found {text!r}"
+    if value.startswith(("'", '"')):
+        return f"close the quotes of the value of {key}"
+    return f"quote the value for Hydra, and again for the shell: \"{key}='{value}'\""
+
+
+def paths(config: DictConfig) -> Iterator[str]:
+    """Every dotted path of the config, nodes and leaves, in order."""
+
+    def walk(node: object, prefix: str) -> Iterator[str]:
+        if not isinstance(node, DictConfig) or node._is_none() or node._is_missing():
+            return
+        for name in node:
+            key = name if isinstance(name, str) else repr(name)
+            yield f"{prefix}{key}"
+            if not OmegaConf.is_interpolation(node, key) and not OmegaConf.is_missing(node, key):
+                yield from walk(node[name], f"{prefix}{key}.")
+
+    yield from walk(config, "")
+
+
+def nearest(key: str, config: DictConfig) -> list[str]:
+    """Up to three existing keys that a wrong `key` may have meant, the likeliest first.
+
+    Siblings under the longest existing parent come first, then the same last part elsewhere.
+    """
+    known = list(paths(config))
+    parts = key.split(".")
+    found: list[str] = []
+    for depth in range(len(parts) - 1, 0, -1):
+        parent = ".".join(parts[:depth]) + "."
+        here = {path.removeprefix(parent): path for path in known if path.startswith(parent)}
+        if here:
+            rest = ".".join(parts[depth:])
+            found += [here[name] for name in difflib.get_close_matches(rest, here, n=3, cutoff=0.7)]
+            break
+    found += [path for path in known if path.rsplit(".", 1)[-1] == parts[-1] and path != key]
+    found += difflib.get_close_matches(key, known, n=2, cutoff=0.85)
+    return list(dict.fromkeys(found))[:3]

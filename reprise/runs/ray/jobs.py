@@ -1,0 +1,201 @@
+"""One Ray job through Ray's own Jobs SDK: submit, state, log, stop."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.ray.log_tail import ENDED, LogTail
+from reprise.runs.ray.nodes import token_refused
+
+__all__ = ["ENDED", "Jobs", "import_jobs_sdk", "open_jobs", "read_token"]
+
+_NO_AGENT = "No available agent"
+# As Ray's SDK words an answer; an id or an address may hold these digits as well.
+_UNKNOWN_JOB = "status code 404"
+_AGENT_SECONDS = 90.0
+_AGENT_FIX = (
+    "the head's agent has no server (its port is taken, or it ended): read dashboard_agent.log of "
+    "Ray's session there, then start Ray anew"
+)
+_PACKAGE_FIX = "check runtime_env.yaml: the size of the working directory, its excludes"
+# A head that is reached answers in milliseconds; a long log, or a package that is stored, takes
+# longer.
+_CONNECT_SECONDS = 10.0
+_READ_SECONDS = 60.0
+_WRITE_SECONDS = 300.0
+
+
+def import_jobs_sdk() -> None:
+    """Import what `Jobs` needs of Ray: two seconds, which can pass while something else starts."""
+    importlib.import_module("ray.job_submission")
+
+
+class Jobs:
+    """The Jobs API at `address`; `token` is sent as a header and never logged."""
+
+    def __init__(self, address: str, token: str | None) -> None:
+        # A site's proxy cannot reach the cluster's own addresses.
+        host = urlsplit(address).hostname or ""
+        for name in ("NO_PROXY", "no_proxy"):
+            entries = [entry for entry in os.environ.get(name, "").split(",") if entry]
+            if host not in entries:
+                os.environ[name] = ",".join([*entries, host])
+        # Ray would apply every .gitignore below the working directory on top of the excludes,
+        # and so drop the checkouts in third_party/.
+        os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"
+        # Imported here: the other commands need not wait for it.
+        from ray.exceptions import AuthenticationError
+        from ray.job_submission import JobSubmissionClient
+
+        class Client(JobSubmissionClient):
+            """Ray's own, which would wait for ever for a dashboard that hangs."""
+
+            def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+                read = _READ_SECONDS if method == "GET" else _WRITE_SECONDS
+                options.setdefault("timeout", (_CONNECT_SECONDS, read))
+                return super()._do_request(method, endpoint, **options)
+
+        self._refusal = AuthenticationError
+        self._token = token
+
+        # Ray reports its packaging step by step; what matters of it becomes a finding.
+        for name in ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private"):
+            logging.getLogger(f"ray.{name}").setLevel(logging.ERROR)
+        self.address = address
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        try:
+            self._client = Client(address, headers=headers)
+        except AuthenticationError:
+            raise self._refused() from None
+        except (OSError, RuntimeError) as error:
+            raise CannotTell('run-jobs.jobs-api-did', address, error=error) from None
+
+    def submit(
+        self,
+        job_id: str,
+        entrypoint: str,
+        runtime_env: Mapping[str, Any],
+        metadata: Mapping[str, str],
+    ) -> None:
+        """Upload the working directory and submit.
+
+        Raises OperatorError as Ray refuses it, CannotTell when the connection breaks and Ray cannot
+        be asked whether the job arrived.
+        """
+        deadline = time.monotonic() + _AGENT_SECONDS
+        cut = False
+        while True:
+            try:
+                self._client.submit_job(
+                    entrypoint=entrypoint,
+                    submission_id=job_id,
+                    runtime_env=dict(runtime_env),
+                    metadata=dict(metadata),
+                )
+                return
+            except self._refusal:
+                raise self._refused() from None
+            except OSError as error:
+                # It may have arrived: Ray is asked before it is given the job again.
+                cut = True
+                if time.monotonic() >= deadline:
+                    raise CannotTell('run-jobs.connection-broke-while', self.address, job_id=job_id, error=error) from None
+            except (RuntimeError, ValueError) as error:
+                # The API answers some seconds before the agent that starts jobs is there.
+                late = _NO_AGENT in str(error) and time.monotonic() < deadline
+                if not late and not (cut and self._arrived(job_id)):
+                    raise OperatorError(
+                        "run-submit",
+                        f"job {job_id} at {self.address}",
+                        f"Ray refused the job: {error}",
+                        _AGENT_FIX if _NO_AGENT in str(error) else _PACKAGE_FIX,
+                    ) from None
+            if cut and self._arrived(job_id):
+                return
+            time.sleep(0.5)
+
+    def _arrived(self, job_id: str) -> bool:
+        """Whether Ray knows the job; False as well when it cannot be asked."""
+        with contextlib.suppress(CannotTell):
+            return self.find(job_id) is not None
+        return False
+
+    def _refused(self) -> OperatorError:
+        return token_refused(self.address, "the Jobs API", self._token)
+
+    def state(self, job_id: str) -> tuple[str, str]:
+        """Ray's state of the job (PENDING, RUNNING, SUCCEEDED, ...) and its message.
+
+        Raises CannotTell when the API does not answer, OperatorError when it asks for another
+        token.
+        """
+        try:
+            info = self._client.get_job_info(job_id)
+        except self._refusal:
+            raise self._refused() from None
+        except (RuntimeError, OSError) as error:
+            raise CannotTell('run-jobs.state-job-could', self.address, job_id=job_id, error=error) from None
+        return str(info.status), info.message or ""
+
+    def find(self, job_id: str) -> str | None:
+        """Ray's state of the job, None when Ray knows no such job; CannotTell as for `state`."""
+        try:
+            return self.state(job_id)[0]
+        except CannotTell as error:
+            if _UNKNOWN_JOB in error.message:
+                return None
+            raise
+
+    def log(self, job_id: str) -> str:
+        """The job's whole log so far. Raises as `state`."""
+        try:
+            return str(self._client.get_job_logs(job_id))
+        except self._refusal:
+            raise self._refused() from None
+        except (RuntimeError, OSError) as error:
+            raise CannotTell('run-jobs.log-job-could', self.address, job_id=job_id, error=error) from None
+
+    def stop(self, job_id: str) -> None:
+        """Ask Ray to stop the job; a job that has ended, or an API that is gone, is no error."""
+        with contextlib.suppress(RuntimeError, OSError, self._refusal):
+            self._client.stop_job(job_id)
+
+    def tail(self, job_id: str, log: Path, on_line: Callable[[str], None]) -> LogTail:
+        """Follow the job's log in a thread of its own, into the file `log`.
+
+        A file that holds a part of the log already is continued. Its lines are given to `on_line`
+        first, so that who attaches again knows what was said before.
+        """
+        return LogTail(self._client, job_id, log, on_line)
+
+
+def open_jobs(folder: RunFolder) -> Jobs:
+    """The Jobs API that a run was submitted to.
+
+    Raises CannotTell when the run knows none or it does not answer, OperatorError when it asks
+    for another token.
+    """
+    state = folder.read()
+    if not state.address:
+        raise CannotTell('run-address.nothing-run-running', folder.name, status=state.status, folder_name=folder.name)
+    return Jobs(state.address, read_token(state.token_file))
+
+
+def read_token(token_file: str | Path | None) -> str | None:
+    """The token in the file; None without a file. Raises CannotTell when it cannot be read."""
+    if not token_file:
+        return None
+    try:
+        return Path(token_file).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotTell('run-token.token-jobs-api', str(token_file), error=error) from None

@@ -1,0 +1,154 @@
+"""End a run's job: ask Ray politely, then firmly, and prove that nothing of it is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.findings import Report
+from reprise.runs.ray.contact import Contact, contact_of, last_attempt, private_elsewhere
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.ray.jobs import ENDED
+from reprise.runs.ray.local_ray import remove_leftovers
+from reprise.runs.ray.processes import alive, marked
+from reprise.runs.state.pulse import supervised
+from reprise.runs.state.state import Attempt, Launcher, Outcome, RunState, RunStatus
+
+__all__ = ["stop_run"]
+
+JOB_SECONDS = 60.0
+"""Ray sends SIGTERM and, three seconds later, SIGKILL to a job's own processes; its actors go with
+it. Longer than a minute it takes only where a node does not answer."""
+_SUPERVISOR_SECONDS = 30.0
+RULE = "run-stop"
+
+
+def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB_SECONDS) -> Report:
+    """Stop the job of `folder`, wait until it has ended, close the run; nothing else is touched.
+
+    Raises CannotTell when the cluster does not answer, OperatorError when it asks for a token or
+    the run's private Ray is on another machine.
+    """
+    report = Report("stop", data={"run": str(folder.path), "id": folder.name})
+    state = folder.read()
+    if not state.live:
+        report.note('run-stop.running', folder.name, status=state.status)
+        _stop_orphans(report, folder, state)
+        report.settle(RULE)
+        return report
+    if (host := private_elsewhere(state)) is not None:
+        fix = f"on {host}: reprise stop {folder.name}"
+        raise OperatorError(RULE, folder.name, f"its Ray is private to {host}", fix)
+    # Known to the supervisor before its job ends, so that it begins no further attempt.
+    with folder.edit() as state:
+        state.stop = time.time()
+    folder.event("stop requested")
+    attempt = last_attempt(folder, state)
+    private = _private(state)
+    if attempt is None and supervised(folder, state):
+        return _before_its_job(report, folder, state)
+    try:
+        ended = attempt is None or attempt.ended is not None
+        if attempt is not None and not ended:
+            ended = _stop_job(contact_of(folder), attempt.job, say, seconds)
+    except CannotTell:
+        if private is None:
+            raise
+        ended = False  # The private Ray is gone or deaf: its processes are stopped below.
+    if not ended and private is None:
+        report.failed('run-stop.ray-ended-job', attempt.job if attempt else folder.name, seconds=seconds)
+        return report
+    if supervised(folder, state) and ended:
+        say("the command that supervises the run closes it")
+        _await_supervisor(folder)
+    _close(folder, attempt)
+    left = remove_leftovers(folder.name, private) if private is not None else []
+    ray = folder.read().ray
+    if not left and ray is not None and ray.pid and ray.created and alive(ray.pid, ray.created):
+        left = [ray.pid]  # Another user's, whose mark cannot be read.
+    _tell_left(report, folder, left)
+    report.settle(RULE)
+    report.data["state"] = folder.read().status
+    return report
+
+
+def _stop_orphans(report: Report, folder: RunFolder, state: RunState) -> None:
+    """What is left of the private Ray of a run that is over: it keeps other runs waiting."""
+    private = _private(state)
+    found = marked(folder.name) if private is not None else []
+    # Of another user, or while the run's own command ends it.
+    if private is None or not found or supervised(folder, state):
+        return
+    left = remove_leftovers(folder.name, private)
+    report.note('run-stop.processes-had-left', folder.name, found_count=len(found))
+    _tell_left(report, folder, left)
+
+
+def _tell_left(report: Report, folder: RunFolder, left: list[int]) -> None:
+    if left:
+        report.failed('run-stop.processes-would-end', folder.name, left=left)
+
+
+def _before_its_job(report: Report, folder: RunFolder, state: RunState) -> Report:
+    """A command prepares the run's first job: `train` sees the request before it submits."""
+    watcher = state.watcher
+    assert watcher is not None
+    owner = f"process {watcher.pid} on {watcher.host or 'this machine'}"
+    report.data["state"] = state.status
+    if state.command is Launcher.TRAIN:
+        report.passed(RULE)
+        text = f"its job is not submitted yet: {owner}, which prepares it, ends before it submits"
+        report.note(RULE, folder.name, text)
+        return report
+    report.failed('run-stop.job-submitted-yet', folder.name, owner=owner, pid=watcher.pid)
+    return report
+
+
+def _private(state: RunState) -> Path | None:
+    """The temp dir of the run's own Ray; None when its Ray is shared."""
+    return Path(state.ray.temp_dir) if state.ray is not None else None
+
+
+def _stop_job(contact: Contact, job: str, say: Callable[[str], None], seconds: float) -> bool:
+    """Ask until Ray says that the job has ended; False when it has not after `seconds`."""
+    state = contact.jobs.find(job)
+    if state is None or state in ENDED:
+        return True
+    say(f"stopping {job}")
+    deadline = time.monotonic() + seconds
+    asked = 0.0
+    while time.monotonic() < deadline:
+        if time.monotonic() - asked > 10.0:
+            asked = time.monotonic()
+            contact.jobs.stop(job)
+        if contact.jobs.state(job)[0] in ENDED:
+            return True
+        time.sleep(0.5)
+    return False
+
+
+def _await_supervisor(folder: RunFolder) -> None:
+    deadline = time.monotonic() + _SUPERVISOR_SECONDS
+    while time.monotonic() < deadline:
+        state = folder.read()
+        if not state.live or not supervised(folder, state):
+            return
+        time.sleep(0.5)
+
+
+def _close(folder: RunFolder, attempt: Attempt | None) -> None:
+    """Write what a supervisor would have, unless it has: the attempt's end and the run's state."""
+    with folder.edit() as state:
+        # Who resumed the run meanwhile has withdrawn the request: then it is not ours to close.
+        closed = state.live and state.stop is not None
+        if closed:
+            left = state.open_attempt()
+            if left is not None:
+                state.end(left.number, Outcome.STOPPED, left.reached, "stopped on request")
+            state.status = RunStatus.STOPPED
+            state.watcher = None
+    if closed:
+        number = attempt.number if attempt else None
+        folder.event("ended", attempt=number, outcome=Outcome.STOPPED)

@@ -1,0 +1,276 @@
+"""Attempts of a run, one after the other, until it is finished or another would be in vain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from reprise.core.errors import CannotTell, OperatorError
+from reprise.runs.state.attempt import AttemptEnd, Outcome
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.ray.jobs import ENDED, Jobs
+from reprise.runs.supervise.resume import Resume, checkpoints_of, resume_point, set_aside, steps_recorded
+from reprise.runs.supervise.retry import Failure, Policy, why_not_again
+from reprise.runs.state.state import RunStatus
+
+__all__ = ["GONE_RULE", "OUT_OF_SIGHT", "Hands", "Supervised", "supervise"]
+
+OUT_OF_SIGHT = "the job may still be running"
+"""Why a run whose Ray does not answer is neither ended nor begun anew."""
+
+GONE_RULE = "train-out-of-sight"
+"""Forced, it says that the Ray of a run's last attempt is gone for good, and the job with it."""
+
+_ON_REQUEST = "it was stopped on request"
+
+_STOP_SECONDS = 60.0
+# How soon a request to stop is heard between two attempts.
+_HEAR_SECONDS = 2.0
+
+
+class Hands(Protocol):
+    """What the supervisor has done by others: the cluster, the job's text, the view, the cause."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether a Ray that does not answer is gone for good (a private one), and its job too."""
+        ...
+
+    def ready(self) -> Jobs:
+        """A Ray on which the job can run now. Waits for lost nodes; raises OperatorError."""
+        ...
+
+    def attach(self) -> Jobs:
+        """The Ray of the attempt that runs. Raises CannotTell when it is gone."""
+        ...
+
+    def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
+        """Submit attempt `number`."""
+        ...
+
+    def watch(self, jobs: Jobs, number: int) -> AttemptEnd:
+        """Stay with it until its job ends."""
+        ...
+
+    def cause(self, number: int) -> str:
+        """The first error in the attempt's log; empty when there is none."""
+        ...
+
+    def say(self, text: str) -> None:
+        """One line for the operator."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    """How the run ended: its last attempt, and why there is no further one."""
+
+    attempt: AttemptEnd
+    cause: str
+    why: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step was reached."""
+        return self.attempt.outcome is Outcome.SUCCEEDED and not self.why
+
+
+def supervise(
+    folder: RunFolder,
+    hands: Hands,
+    policy: Policy,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Supervised:
+    """Attach to the attempt that runs, or begin one; try again as long as it makes sense.
+
+    run.json has each attempt before its job is submitted, so that a kill at any moment leaves
+    what `--resume` needs. An interrupt passes through; the job goes on.
+    """
+    before: Failure | None = None
+    failures = 0
+    while True:
+        jobs, number = _running(folder, hands)
+        if jobs is None:
+            jobs, number = _begin(folder, hands)
+        if jobs is None:
+            return _not_begun(folder)
+        attempt = hands.watch(jobs, number)
+        if attempt.outcome is Outcome.LOST and not hands.alone:
+            # The job may well go on out of sight: a second one would write beside it.
+            folder.event("out of sight", attempt=number, message=attempt.message)
+            return Supervised(attempt, attempt.message, OUT_OF_SIGHT)
+        if attempt.outcome is Outcome.STALLED:
+            hands.say(f"attempt {number}: {attempt.message}; stopping its job")
+            if not _stop(jobs, folder.job(number)) and not hands.alone:
+                folder.event("out of sight", attempt=number, message=attempt.message)
+                said = f"{attempt.message}, and Ray did not end it in {_STOP_SECONDS:.0f} s"
+                return Supervised(attempt, said, OUT_OF_SIGHT)
+        cause = hands.cause(number) or attempt.message.partition("\n")[0].rstrip(":")
+        _record(folder, attempt, cause)
+        if attempt.outcome is Outcome.SUCCEEDED:
+            return _succeeded(folder, attempt)
+        if attempt.outcome is Outcome.STOPPED or _stop_asked(folder):
+            folder.set_status(RunStatus.STOPPED)
+            return Supervised(attempt, cause, _ON_REQUEST)
+        failure = _failure(folder, number, cause)
+        failures += 1
+        why = why_not_again(failure, before)
+        if why is None and failures >= policy.attempts:
+            why = f"{failures} attempts of this command have failed: --attempts allows no more"
+        if why is not None:
+            folder.set_status(RunStatus.FAILED)
+            return Supervised(attempt, cause, why)
+        before = failure
+        seconds = policy.wait(failures)
+        folder.event("wait", seconds=seconds, after=number)
+        hands.say(
+            f"attempt {number} {attempt.outcome.value} after step {attempt.steps}: {cause}; "
+            f"the next one begins in {seconds:.0f} s"
+        )
+        _pause(folder, seconds, sleep)
+
+
+def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
+    """The Jobs API and the number of an attempt whose end is not recorded, if its job is known."""
+    attempt = folder.read().open_attempt()
+    if attempt is None:
+        return None, 0
+    number, job = attempt.number, attempt.job
+    try:
+        jobs = hands.attach()
+        state = jobs.find(job)
+    except CannotTell as error:
+        if not hands.alone:
+            fix = f"{error.fix}; where that Ray is gone for good, and the job with it: add "
+            fix += f"--force {GONE_RULE}"
+            raise CannotTell(error.rule, error.where, error.message, fix) from None
+        folder.end_attempt(number, Outcome.LOST, _reached(folder), error.message)
+        folder.event("ended", attempt=number, outcome=Outcome.LOST.value)
+        hands.say(f"attempt {number} is lost: {error.message}")
+        return None, 0
+    if state is None:
+        message = "its job was never submitted"
+        folder.end_attempt(number, Outcome.INTERRUPTED, _reached(folder), message)
+        return None, 0
+    word = "has ended meanwhile" if state in ENDED else f"is {state}"
+    hands.say(f"attached to {job}, which {word}")
+    folder.event("attached", attempt=number, state=state)
+    folder.set_status(RunStatus.RUNNING)
+    return jobs, number
+
+
+def _stop_asked(folder: RunFolder) -> bool:
+    return folder.read().stop is not None
+
+
+def _pause(folder: RunFolder, seconds: float, sleep: Callable[[float], None]) -> None:
+    """Wait before the next attempt, or until somebody stops the run."""
+    while seconds > 0 and not _stop_asked(folder):
+        sleep(min(seconds, _HEAR_SECONDS))
+        seconds -= _HEAR_SECONDS
+
+
+def _not_begun(folder: RunFolder) -> Supervised:
+    """The run was stopped between two attempts, or before the first."""
+    folder.set_status(RunStatus.STOPPED)
+    attempts = folder.attempts()
+    number = attempts[-1].number if attempts else 0
+    folder.event("ended", attempt=number or None, outcome=Outcome.STOPPED.value)
+    return Supervised(
+        AttemptEnd(number, Outcome.STOPPED, _reached(folder) or 0, ""), "", _ON_REQUEST
+    )
+
+
+def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
+    """Submit the next attempt; no Jobs when the run was stopped before."""
+    if _stop_asked(folder):
+        return None, 0
+    resume = resume_point(folder, folder.read())
+    for note in resume.notes:
+        hands.say(note)
+    jobs = hands.ready()
+    with folder.edit() as state:
+        if state.stop is None:
+            state.begin(folder.name, resume.step)
+    if state.stop is not None:
+        return None, 0
+    attempt = state.attempts[-1]
+    number = attempt.number
+    if number > 1 and state.visible:
+        moved = set_aside(folder, checkpoints_of(folder, state), resume.step, number)
+        for path in moved:
+            hands.say(f"{path.name} was moved to {path.parent}")
+    if number > 1:
+        place = f"from step {resume.step}" if resume.step is not None else "from the start"
+        if resume.step is None and not state.visible:
+            place = "where verl's tracker says"
+        first = state.begins_after + 1
+        known = resume.recorded >= first
+        said = f"steps {first}-{resume.recorded} are recorded" if known else "no step is recorded"
+        hands.say(f"attempt {number} begins {place}; {said}")
+    folder.event("submit", attempt=number, job=attempt.job, resumed_from=resume.step)
+    try:
+        hands.submit(jobs, number, resume)
+    except CannotTell:
+        # Whether the job runs is not known: the attempt stays open, and who resumes asks first.
+        folder.set_status(RunStatus.SUBMITTED)
+        raise
+    except OperatorError as error:
+        with folder.edit() as state:
+            state.end(number, Outcome.FAILED, None, error.message)
+            state.status = RunStatus.FAILED
+        raise
+    folder.event("submitted", attempt=number)
+    folder.set_status(RunStatus.RUNNING)
+    if _stop_asked(folder):
+        # Asked while it was submitted, when Ray did not know the job yet.
+        jobs.stop(folder.job(number))
+    return jobs, number
+
+
+def _record(folder: RunFolder, attempt: AttemptEnd, cause: str) -> None:
+    reached = _reached(folder)
+    message = "" if attempt.outcome is Outcome.SUCCEEDED else cause
+    folder.end_attempt(attempt.number, attempt.outcome, reached, message)
+    folder.event(
+        "ended", attempt=attempt.number, outcome=attempt.outcome.value, steps=attempt.steps
+    )
+
+
+def _succeeded(folder: RunFolder, attempt: AttemptEnd) -> Supervised:
+    """Finished means: every step has its metrics, once."""
+    state = folder.read()
+    total, first = state.steps or 0, state.begins_after + 1
+    missing = sorted(set(range(first, total + 1)) - set(steps_recorded(folder)))
+    if missing:
+        folder.set_status(RunStatus.FAILED, _reached(folder))
+        shown = ", ".join(map(str, missing[:10])) + (" …" if len(missing) > 10 else "")
+        return Supervised(attempt, "", f"the job ended well, yet no metrics of steps {shown}")
+    folder.set_status(RunStatus.FINISHED, total)
+    return Supervised(attempt, "", "")
+
+
+def _reached(folder: RunFolder) -> int | None:
+    steps = steps_recorded(folder)
+    return max(steps) if steps else None
+
+
+def _failure(folder: RunFolder, number: int, cause: str) -> Failure:
+    attempt = folder.read().attempt(number)
+    return Failure(cause, _reached(folder), attempt.resumed_from)
+
+
+def _stop(jobs: Jobs, job: str) -> bool:
+    """Ask Ray to stop a job (it is polite first, then firm); whether it says that it has ended."""
+    jobs.stop(job)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if jobs.state(job)[0] in ENDED:
+                return True
+        except CannotTell:
+            pass
+        time.sleep(1.0)
+    return False

@@ -1,0 +1,121 @@
+"""What a checkout really holds, compared with what the lock says."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from reprise.trees.git import GitError, git
+
+__all__ = ["LOCKED_REF", "Checkout", "Standing", "gitlinks", "inspect"]
+
+# Set by `reprise setup` at the commit that it brought; an operator's own work never moves it.
+LOCKED_REF = "refs/reprise/locked"
+
+
+class Standing(StrEnum):
+    """How a folder stands to the lock."""
+
+    OK = "ok"
+    MISSING = "missing"
+    FOREIGN = "foreign"  # a folder with files in it that is not a git checkout
+    DIRTY = "dirty"  # at the locked commit, with other contents
+    MOVED = "moved"  # at another commit
+    SUPERSEDED = "superseded"  # clean at the commit that the lock named before
+    WRONG_TREE = "wrong-tree"  # the locked commit holds another tree than the lock says
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Checkout:
+    """What `inspect` found. `changed` and `untracked` are paths relative to the checkout."""
+
+    path: Path
+    standing: Standing
+    head: str = ""
+    tree: str = ""
+    changed: list[str] = field(default_factory=list)
+    untracked: list[str] = field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """No tracked file differs and no file is there that git neither tracks nor ignores."""
+        return not self.changed and not self.untracked
+
+
+def inspect(path: Path, commit: str, tree: str | None) -> Checkout:
+    """Compare the checkout at `path` with a commit and, where it is known, its tree hash.
+
+    Every tracked file is read and hashed anew: sizes and times that git remembers are not
+    trusted. Nothing in the checkout is written, not even its index.
+    """
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return Checkout(path, Standing.MISSING)
+    if not (path / ".git").exists():
+        return Checkout(path, Standing.FOREIGN, problem="it is not a git checkout")
+    try:
+        return _inspect(path, commit, tree)
+    except GitError as error:
+        return Checkout(path, Standing.UNKNOWN, problem=error.last_line)
+
+
+def _inspect(path: Path, commit: str, tree: str | None) -> Checkout:
+    try:
+        head = git("rev-parse", "--verify", "-q", "HEAD^{commit}", cwd=path).strip()
+    except GitError as error:
+        if error.stderr:
+            raise
+        return Checkout(path, Standing.FOREIGN, problem="its repository has no commit")
+    found = Checkout(path, Standing.OK, head, git("rev-parse", "HEAD^{tree}", cwd=path).strip())
+    found.changed, found.untracked = _changed(path), _untracked(path)
+    if head != commit:
+        ours = _locked_ref(path) == head
+        found.standing = Standing.SUPERSEDED if ours and found.clean else Standing.MOVED
+    elif tree is not None and found.tree != tree:
+        found.standing = Standing.WRONG_TREE
+    elif not found.clean:
+        found.standing = Standing.DIRTY
+    return found
+
+
+def _locked_ref(path: Path) -> str:
+    try:
+        return git("rev-parse", "--verify", "-q", LOCKED_REF, cwd=path).strip()
+    except GitError:
+        return ""
+
+
+def _changed(path: Path) -> list[str]:
+    """Tracked files whose contents or modes differ from HEAD, by reading all of them."""
+    with tempfile.TemporaryDirectory(prefix="reprise-index-") as folder:
+        # An index without remembered times makes git hash every file.
+        env = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
+        git("read-tree", "HEAD", cwd=path, env=env)
+        try:
+            git("update-index", "-q", "--refresh", "--ignore-submodules", cwd=path, env=env)
+        except GitError as error:
+            if error.stderr:
+                raise
+        listed = git(
+            "diff-files", "--name-only", "-z", "--ignore-submodules=all", cwd=path, env=env
+        )
+        staged = git("diff-index", "--cached", "--name-only", "-z", "HEAD", cwd=path)
+    return sorted({name for name in (listed + staged).split("\0") if name})
+
+
+def _untracked(path: Path) -> list[str]:
+    listed = git("ls-files", "--others", "--exclude-standard", "-z", cwd=path)
+    return sorted(name for name in listed.split("\0") if name)
+
+
+def gitlinks(path: Path, commit: str) -> dict[str, str]:
+    """The submodules that `commit` records, as {path: commit}. Raises GitError."""
+    result: dict[str, str] = {}
+    for line in git("ls-tree", "-r", "-z", commit, cwd=path).split("\0"):
+        head, _, name = line.partition("\t")
+        if head.startswith("160000 commit "):
+            result[name] = head.split()[2]
+    return result

@@ -1,0 +1,1 @@
+"""Reading logs: files, lines, their prefixes and clocks, tracebacks."""

@@ -1,0 +1,153 @@
+"""A whole session with a small job: its folder, its end, and what other shells see and do."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from reprise.cluster.site import Site
+from reprise.core.findings import Report
+from reprise.core.project import find_project
+from reprise.flows.train.checks import Where, _twice
+from reprise.flows.train.job import TrainOptions
+from reprise.flows.train.place import Attached, Need
+from reprise.flows.train.session import Session, run_session
+from reprise.runs.ray.jobs import ENDED, Jobs
+from reprise.runs.ray.local_ray import LocalRay
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.supervise.resume import Resume
+from reprise.runs.watch.display import RunDisplay
+from tests.states import change
+
+pytestmark = pytest.mark.rehearsal
+
+PROJECT = find_project()
+TRAINER = Path(__file__).resolve().parents[1] / "run" / "small_trainer.py"
+
+
+@dataclass(slots=True)
+class SmallSession(Session):
+    """Submits tests/runs/small_trainer.py where a recipe would submit verl."""
+
+    variables: dict[str, str] | None = None
+
+    def ready(self) -> Jobs:
+        return self.place.ready(self.folder, Need(1, 1))
+
+    def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
+        variables = {
+            "CHECKPOINTS": str(self.folder.read().checkpoints),
+            "VERL_FILE_LOGGER_PATH": str(self.folder.metrics_file(number)),
+            "REPRISE_ATTEMPT": str(number),
+            **(self.variables or {}),
+        }
+        command = f"{PROJECT.rehearsal_python} {TRAINER} {' '.join(resume.overrides)}"
+        jobs.submit(self.folder.job(number), command, {"env_vars": variables}, {})
+
+
+@pytest.fixture
+def session(tmp_path: Path, ray: LocalRay) -> SmallSession:
+    facts = {"steps": 6, "visible": True, "world_size": 1, "attempts": [], "place": "attached"}
+    run = RunFolder.create(tmp_path, "rehearsal", facts)
+    saved = run.path / "checkpoints"
+    saved.mkdir()
+    change(run, checkpoints=str(saved), storage=str(run.path))
+    place = Attached(ray.address, str(ray.token_file), lambda _: None)
+    task: Any = SimpleNamespace(project=PROJECT)
+    options = TrainOptions("rehearsal", quiet=True)
+    return SmallSession(run, task, place, options, RunDisplay(quiet=True))
+
+
+def shell(run: RunFolder, *words: str) -> tuple[int, dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "reprise", *words, "--json"],
+        env={**os.environ, "RUNS_DIR": str(run.path.parent.parent)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, orjson.loads(done.stdout)
+
+
+def when(run: RunFolder, event: str, act: Any) -> threading.Thread:
+    def wait() -> None:
+        deadline = time.monotonic() + 120
+        while not any(item["event"] == event for item in run.events()):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.1)
+        act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_to_the_last_step_and_nobody_else_beside_it(session: SmallSession) -> None:
+    run = session.folder
+    session.variables = {"SECONDS_A_STEP": "4"}
+    answers: list[tuple[int, dict[str, Any]]] = []
+    other = when(
+        run, "first step", lambda: answers.append(shell(run, "train", "--resume", run.name))
+    )
+    report = run_session(session)
+    other.join(60)
+    assert report.exit_code == 0, report.findings
+    facts = run.read()
+    assert (facts.status, facts.watcher, len(facts.attempts)) == ("finished", None, 1)
+    ((code, answer),) = answers
+    assert code == 1
+    assert f"process {os.getpid()} on " in answer["findings"][0]["message"]
+    assert "supervises it already" in answer["findings"][0]["message"]
+
+
+def test_stop_from_another_shell_between_two_attempts(session: SmallSession) -> None:
+    run = session.folder
+    session.variables = {"FAULT": "die:1", "ALWAYS": "1"}
+    answers: list[tuple[int, dict[str, Any]]] = []
+    other = when(run, "wait", lambda: answers.append(shell(run, "stop", run.name)))
+    report = run_session(session)
+    other.join(60)
+    ((code, answer),) = answers
+    assert (code, answer["state"]) == (0, "stopped")
+    assert report.exit_code == 1 and "on request" in next(report.errors()).message
+    facts = run.read()
+    assert (facts.status, facts.watcher, len(facts.attempts)) == ("stopped", None, 1)
+
+
+def test_the_same_recipe_is_not_submitted_there_twice(session: SmallSession, ray: LocalRay) -> None:
+    run = session.folder
+    job = str(run.begin_attempt(None).job)
+    # As a command leaves it that is killed between the submission and its note of it.
+    change(run, address=ray.address, token_file=str(ray.token_file), state="created")
+    damaged = RunFolder.create(run.path.parent.parent, "rehearsal", {})
+    damaged.state_file.write_text("{")
+    project: Any = SimpleNamespace(runs=run.path.parent.parent)
+    task: Any = SimpleNamespace(name="rehearsal")
+
+    def told(address: str) -> list[str]:
+        report = Report("train")
+        _twice(report, project, task, Where("attached", address, "rehearsal", Site()))
+        return [finding.where for finding in report.errors()]
+
+    assert told(ray.address) == []
+    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs.submit(job, "sleep 300", {}, {})
+    assert told(ray.address) == [run.name]
+    assert told("http://elsewhere:8265") == []
+    jobs.stop(job)
+    deadline = time.monotonic() + 60
+    while jobs.state(job)[0] not in ENDED:
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+    assert told(ray.address) == []

@@ -1,0 +1,71 @@
+"""Which failures are tried again, and how long it waits."""
+
+import pytest
+
+from reprise.runs.supervise.retry import Failure, Policy, why_not_again
+
+WORTH_IT = [
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
+    "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.",
+    "torch.distributed.DistBackendError: NCCL error, remote process exited",
+    "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+    "no step and no new kind of log line for 180 s",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", WORTH_IT)
+@pytest.mark.parametrize("reached", [None, 12])
+def test_what_may_pass_is_tried_again(text: str, reached: int | None) -> None:
+    assert why_not_again(Failure(text, reached), None) is None
+
+
+REPEATS = {
+    "omegaconf.errors.ConfigAttributeError: Key 'x' is not in struct": "configuration",
+    "hydra.errors.OverrideParseException: no viable alternative": "configuration",
+    "ModuleNotFoundError: No module named 'transfer_queue'": "configuration",
+    "AssertionError: only support equal chunk": "configuration",
+    # How two real jobs began to fail: weights that the engine could not take.
+    "AttributeError: 'Parameter' object has no attribute 'weight_loader'": "configuration",
+    "KeyError: 'layers.1.mlp.e_score_correction_bias'": "configuration",
+    "FileNotFoundError: [Errno 2] No such file or directory: 'x.parquet'": "data",
+    "pyarrow.lib.ArrowInvalid: Parquet magic bytes not found in footer.": "data",
+    "safetensors_rust.SafetensorError: Error while deserializing header": "data",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB": "memory",
+    "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low": "memory",
+}
+
+
+@pytest.mark.parametrize("text", REPEATS)
+def test_what_will_repeat_before_the_first_step_is_not(text: str) -> None:
+    why = why_not_again(Failure(text, None), None)
+    assert why is not None and REPEATS[text] in why
+    # The same words after steps were trained, or from a checkpoint, may have another reason.
+    assert why_not_again(Failure(text, 40), None) is None
+    assert why_not_again(Failure(text, None, resumed_from=20), None) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OSError: [Errno 28] No space left on device: '/shared/runs'",
+        "OSError: [Errno 30] Read-only file system: '/shared/runs'",
+        "PermissionError: [Errno 13] Permission denied: '/shared/runs'",
+    ],
+)
+def test_storage_is_never_tried_again(text: str) -> None:
+    assert why_not_again(Failure(text, 40), None) is not None
+
+
+def test_the_same_error_at_the_same_step_ends_it() -> None:
+    first = Failure("RuntimeError: shape [128, 7] is invalid at 0x7f01", 40)
+    again = Failure("RuntimeError: shape [128, 9] is invalid at 0x7f02", 40, resumed_from=40)
+    assert why_not_again(again, first) is not None
+    assert why_not_again(Failure(again.error, 41, 40), first) is None
+    gone = Failure("ray.exceptions.ActorDiedError: The actor died", 40)
+    assert why_not_again(gone, gone) is None
+
+
+def test_waits_grow_up_to_a_limit() -> None:
+    policy = Policy(first_wait=15, longest_wait=100)
+    assert [policy.wait(number) for number in (1, 2, 3, 4, 9)] == [15, 30, 60, 100, 100]
