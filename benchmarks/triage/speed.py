@@ -51,12 +51,16 @@ def worker_lines(rank: int, rng: random.Random, caught: bool) -> list[str]:
     keys = [f"actor/metric_{n}/mean" for n in range(60)]
     lines = []
     for step in range(2):
-        lines += [f"{prefix}  'option_{n}': {{'value': {rng.random():.6f}, 'name': 'x{n}'}},"
-                  for n in range(300)]
-        lines += [f"{prefix}INFO 08-02 10:{step:02d}:{n % 60:02d} [loggers.py:{n}] Engine 000: Avg "
-                  f"prompt throughput: {rng.random() * 9000:.1f} tokens/s, running {n} reqs"
-                  for n in range(150)]
-        lines.append(f"{prefix}/opt/venv/site-packages/x.py:45: UserWarning: failed over to slow path")
+        lines += [
+            f"{prefix}  'option_{n}': {{'value': {rng.random():.6f}, 'name': 'x{n}'}},"
+            for n in range(300)
+        ]
+        lines += [
+            f"{prefix}INFO 08-02 10:{step:02d}:{n % 60:02d} [loggers.py:{n}] Engine 000: Avg "
+            f"prompt throughput: {rng.random() * 9000:.1f} tokens/s, running {n} reqs"
+            for n in range(150)
+        ]
+        lines.append(f"{prefix}/opt/venv/lib/x.py:45: UserWarning: failed over to slow path")
         lines.append("".join(f"\rTraining Progress: {n}%|#    |" for n in range(20)))
         if caught:
             lines += [
@@ -154,8 +158,15 @@ def main() -> None:
                 f"{run['re_mb_s']:.1f} MB/s, ratio {run['ratio']:.0f}, copy "
                 f"{run['copy_mb_s']:.0f} MB/s, root {run['root']} {run['category']}"
             )
-    dump_json(options.out, {"ranks": options.ranks, "megabytes": options.megabytes, "every": options.every,
-                            "runs": runs})
+    dump_json(
+        options.out,
+        {
+            "ranks": options.ranks,
+            "megabytes": options.megabytes,
+            "every": options.every,
+            "runs": runs,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import yaml
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Finding, Report, Severity
 from reprise.core.project import Project
+from reprise.flows.triage import add_triage
 from reprise.runs.ray.contact import GONE, Contact, contact_of, last_attempt
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.state.folder import RunFolder, find_run
@@ -190,6 +191,7 @@ def _judge_state(report: Report, folder: RunFolder, seen: Seen, silent: CannotTe
     elif seen.state not in LIVE:
         told = (attempt.message if attempt else "") or "the log tells more"
         report.failed(STATE, log, f"the run {seen.state} at step {seen.step}: {told}", again)
+        add_triage(report, folder, attempt.number if attempt else 1)
     elif silent is not None:
         fix = silent.fix
         if state.place is PlaceKind.PRIVATE:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import orjson
 
 from reprise.core.errors import OperatorError
 from reprise.core.files import dump_json
@@ -17,14 +20,17 @@ from reprise.triage.engine import Examined, examine
 from reprise.triage.judge import Question
 from reprise.triage.model import State
 from reprise.triage.patterns import load_library
-from reprise.triage.report import describe, fill_report, summary
+from reprise.triage.report import RULE, describe, fill_report, summary
 from reprise.triage.secrets import Masker
 from reprise.triage.selftest import self_test
 
 __all__ = [
     "SITE_PATTERNS",
+    "add_triage",
     "explain_attempt",
+    "hosts_folder",
     "pack_support",
+    "triage_attempt",
     "triage_file",
     "triage_paths",
     "triage_self_test",
@@ -116,25 +122,43 @@ def triage_file(run: RunFolder) -> Path:
     return run.path / "triage.json"
 
 
-def explain_attempt(project: Project, run: RunFolder, number: int, outcome: str = "") -> str:
-    """Triage an attempt's logs and write triage.json; the cause in one line, or an empty text.
+def triage_attempt(project: Project, run: RunFolder, number: int, outcome: str = "") -> Examined:
+    """Triage an attempt's logs and write triage.json, unless the job ended well.
 
-    A faulty file of site patterns, or a full disk, must not hide the failure itself: then the
-    answer is empty.
+    A faulty file of site patterns, or a full disk, must not hide the failure itself.
     """
+    question = Question(outcome)
     try:
-        examined = examine(
-            _logs_of(run, number), Question(outcome), None, _site_patterns(project, ())
-        )
+        examined = examine(_logs_of(run, number), question, None, _site_patterns(project, ()))
     except OperatorError:
-        examined = examine(_logs_of(run, number), Question(outcome))
-    if examined.diagnosis.state is State.NO_FAILURE and outcome == "succeeded":
-        return ""
+        examined = examine(_logs_of(run, number), question)
+    if examined.diagnosis.state is not State.NO_FAILURE:
+        # A full disk is often the very cause.
+        with contextlib.suppress(OSError):
+            dump_json(triage_file(run), {"attempt": number, **describe(examined)})
+    return examined
+
+
+def explain_attempt(project: Project, run: RunFolder, number: int) -> str:
+    """The cause of an attempt's failure in one line; empty where the logs show none."""
+    return summary(triage_attempt(project, run, number))
+
+
+def add_triage(report: Report, run: RunFolder, attempt: int) -> None:
+    """Add to `report` what triage.json says of the root cause of `attempt`, if it names one."""
     try:
-        dump_json(triage_file(run), {"attempt": number, **describe(examined)})
-    except OSError:
-        pass  # A full disk is often the very cause.
-    return summary(examined)
+        value = orjson.loads(triage_file(run).read_bytes())
+        root = value["root"]
+        if value["attempt"] != attempt or root is None:
+            return
+        files = [run.path / "logs" / f"attempt-{attempt}" / root["file"], run.log_file(attempt)]
+        file = next((str(path) for path in files if path.is_file()), root["file"])
+        host = f" on {root['host']}" if root["host"] else ""
+        text = f"root cause: {value['title']}{host}: {root['text']}"
+        report.note(RULE, f"{file}:{root['line']}", text, "; ".join(root["advice"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    report.data["triage"] = value
 
 
 def pack_support(project: Project, text: str, out: Path | None) -> Report:

@@ -57,34 +57,38 @@ def pack(
     does; a target that cannot be finished leaves no file.
     """
     left_out: list[str] = []
-    files = 0
-    with writing(target, mode=0o600) as file:
-        with tarfile.open(fileobj=file, mode="w:gz") as archive:
-            base = f"support-{run.name}"
-            _add(archive, f"{base}/triage.json", _json(triage, masker))
-            _add(archive, f"{base}/machine.json", _json(_machine(), masker))
-            files += 2
-            for path, name in [*_members(run), *((item, item.name) for item in extra)]:
-                if name == "triage.json" or not path.is_file():
-                    continue
-                if any(word in path.name for word in _LEFT_OUT):
-                    left_out.append(f"{path}: left out: it holds secrets")
-                    continue
-                try:
-                    with tempfile.TemporaryFile() as masked:
-                        cut = _mask_file(path, masked, masker)
-                        info = tarfile.TarInfo(f"{base}/{name}")
-                        info.size = masked.tell()
-                        info.mtime = int(path.stat().st_mtime)
-                        masked.seek(0)
-                        archive.addfile(info, masked)
-                except OSError as error:
-                    left_out.append(f"{path}: left out: {error.strerror or error}")
-                    continue
-                files += 1
-                if cut:
-                    left_out.append(f"{path}: {cut} bytes in its middle were left out")
+    base = f"support-{run.name}"
+    with writing(target, mode=0o600) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        _add(archive, f"{base}/triage.json", _json(triage, masker))
+        _add(archive, f"{base}/machine.json", _json(_machine(), masker))
+        files = 2
+        for path, name in [*_members(run), *((item, item.name) for item in extra)]:
+            if name == "triage.json" or not path.is_file():
+                continue
+            if any(word in path.name for word in _LEFT_OUT):
+                left_out.append(f"{path}: left out: it holds secrets")
+                continue
+            try:
+                cut = _add_masked(archive, f"{base}/{name}", path, masker)
+            except OSError as error:
+                left_out.append(f"{path}: left out: {error.strerror or error}")
+                continue
+            files += 1
+            if cut:
+                left_out.append(f"{path}: {cut} bytes in its middle were left out")
     return Packed(files, target.stat().st_size, tuple(left_out))
+
+
+def _add_masked(archive: tarfile.TarFile, name: str, path: Path, masker: Masker) -> int:
+    """Add a file without its secrets; how many bytes were left out of its middle."""
+    with tempfile.TemporaryFile() as masked:
+        cut = _mask_file(path, masked, masker)
+        info = tarfile.TarInfo(name)
+        info.size = masked.tell()
+        info.mtime = int(path.stat().st_mtime)
+        masked.seek(0)
+        archive.addfile(info, masked)
+    return cut
 
 
 def _members(run: Path) -> Iterator[tuple[Path, str]]:
@@ -108,16 +112,11 @@ def _members(run: Path) -> Iterator[tuple[Path, str]]:
 def _mask_file(path: Path, out: IO[bytes], masker: Masker) -> int:
     """Write the masked text of `path`; how many bytes were left out of its middle."""
     size = path.stat().st_size
-    opened: IO[bytes]
-    if path.suffix == ".gz":
-        opened = gzip.open(path, "rb")  # type: ignore[assignment]
-        parts = [(0, _PART)]
-        cut = 0
-    else:
-        opened = path.open("rb")
-        cut = max(0, size - 2 * _PART) if size > _WHOLE else 0
-        parts = [(0, size)] if not cut else [(0, _PART), (size - _PART, _PART)]
-    with opened as file:
+    packed = path.suffix == ".gz"
+    # A packed file is read from its begin only; a plain one also from its end.
+    cut = max(0, size - 2 * _PART) if size > _WHOLE and not packed else 0
+    parts = [(0, _PART), (size - _PART, _PART)] if cut else [(0, _WHOLE)]
+    with gzip.open(path, "rb") if packed else path.open("rb") as file:
         for begin, length in parts:
             if begin:
                 file.seek(begin)
@@ -126,7 +125,9 @@ def _mask_file(path: Path, out: IO[bytes], masker: Masker) -> int:
     return cut
 
 
-def _mask_part(file: IO[bytes], length: int, out: IO[bytes], masker: Masker) -> None:
+def _mask_part(
+    file: IO[bytes] | gzip.GzipFile, length: int, out: IO[bytes], masker: Masker
+) -> None:
     """Mask whole lines at a time, a block of them together for keys of several lines."""
     left = length
     carry = b""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reprise.triage.read.clock import most_common_year, with_year
 from reprise.triage.model import Diagnosis, Event, Group, Mark, Role, State, Step
 from reprise.triage.patterns import Library
+from reprise.triage.read.clock import most_common_year, with_year
 from reprise.triage.read.scan import FileScan
 
 __all__ = ["CLOCK_SECONDS", "Question", "judge"]

@@ -23,7 +23,6 @@ _KEYS = {
     *("positive", "negative", "frame", "needs", "explains", "priority", "promote", "any_level"),
     "suppresses",
 }
-_RETRIES = ("again", "exclude_host", "never")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ class Pattern:
     `match` is searched in a line's text behind its prefixes; named groups become facts. `frame`,
     where given, must be found in the traceback that ends with the line. A root whose `needs` names
     patterns counts only when one of them was seen, too. `explains` lists the categories that a
-    cascade or a confirmation belongs to (empty: any). A confirmation with `promote` is the root where
-    nothing else is; noise that `suppresses` also covers the traceback right below it.
+    cascade or a confirmation belongs to (empty: any). A confirmation with `promote` is the root
+    where nothing else is; noise that `suppresses` also covers the traceback right below it.
     """
 
     id: str

@@ -8,12 +8,20 @@ from typing import Any
 from reprise.core.findings import Report
 from reprise.triage.engine import Examined
 from reprise.triage.model import TIERS, Event, Group, Role, State
-from reprise.triage.read.normal import normalise
 from reprise.triage.patterns import Category, Library
-from reprise.triage.secrets import without_secrets
+from reprise.triage.read.normal import normalise
 from reprise.triage.read.tracebacks import frame_text
+from reprise.triage.secrets import without_secrets
 
-__all__ = ["RULE", "cascade_lines", "describe", "fill_report", "summary"]
+__all__ = [
+    "RULE",
+    "cascade_lines",
+    "describe",
+    "fill_report",
+    "root_advice",
+    "root_place",
+    "summary",
+]
 
 RULE = "triage-root-cause"
 _MOST_SHOWN = 12
@@ -122,6 +130,21 @@ def summary(examined: Examined) -> str:
         return without_secrets(diagnosis.root.first.text)
     texts = [g.first.text for g in diagnosis.cascade if g.first.pattern != "hydra-tail"]
     return without_secrets(texts[0]) if texts else ""
+
+
+def root_place(examined: Examined) -> str:
+    """The root's file and line; empty where there is none."""
+    root = examined.diagnosis.root
+    return _where(examined, root.first) if root is not None else ""
+
+
+def root_advice(examined: Examined) -> str:
+    """What to change; empty where no root was found."""
+    root = examined.diagnosis.root
+    if root is None:
+        return ""
+    category = examined.library.category(examined.diagnosis.category)
+    return "; ".join(advice_for(examined.library, root.first, category))
 
 
 def describe(examined: Examined) -> dict[str, Any]:

@@ -31,20 +31,28 @@ def test_there_are_enough_logs() -> None:
     assert len(names) == len(set(names)) >= 60
 
 
-@pytest.mark.parametrize("folder", sorted(CASES.glob("*/expected.json")), ids=lambda p: p.parent.name)
+EXPECTED = sorted(CASES.glob("*/expected.json"))
+
+
+@pytest.mark.parametrize("folder", EXPECTED, ids=[path.parent.name for path in EXPECTED])
 def test_the_cascade_of_a_shipped_case(folder: Path) -> None:
     expected = orjson.loads(folder.read_bytes())
     found = examine([folder.parent], hosts={"node02": "10.8.0.12"}).diagnosis
     assert found.root is not None
-    known = {(group.first.file, group.first.line) for group in [*found.cascade, *found.confirmations]}
+    groups = [*found.cascade, *found.confirmations]
+    known = {(group.first.file, group.first.line) for group in groups}
     known |= {(group.last.file, group.last.line) for group in [found.root, *found.cascade]}
     # Lines of the root's own traceback, advice of its message, and folded repeats have no group.
-    beside = {"49-oom-then-nccl": 2, "53-ecc": 1, "58-reward-keyerror-hydra-tail": 1,
-              "59-mccl-path-missing": 0}
+    beside = {
+        "49-oom-then-nccl": 2,
+        "53-ecc": 1,
+        "58-reward-keyerror-hydra-tail": 1,
+        "59-mccl-path-missing": 0,
+    }
     missing = [item for item in expected["cascades"] if (item["file"], item["line"]) not in known]
     assert len(missing) <= beside.get(folder.parent.name, 0), missing
     event = found.root.first
-    if expected["host"].startswith("10.") if "host" in expected else False:
+    if expected.get("host", "").startswith("10."):
         assert event.host == expected["host"]
     for name in ("path", "gpu_bus", "iface"):
         if name in expected:
@@ -70,7 +78,9 @@ def test_early_warnings_are_one_entry_with_first_and_last() -> None:
     lines = (CASES / "56-disk-full" / "job.log").read_text().splitlines()
     warnings = [number for number, line in enumerate(lines, 1) if "95% full" in line]
     assert (early.first.line, early.last.line, early.count) == (
-        warnings[0], warnings[-1], len(warnings)
+        warnings[0],
+        warnings[-1],
+        len(warnings),
     )
 
 

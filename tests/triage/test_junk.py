@@ -39,7 +39,8 @@ def test_a_line_of_a_hundred_megabytes(tmp_path: Path) -> None:
             file.write(b"x" * 1_000_000)
         file.write(b" CUDA out of memory. Tried to allocate 1.00 GiB in the same line\n")
     code = (
-        "import resource, sys; from pathlib import Path; from reprise.triage.engine import examine\n"
+        "import resource, sys; from pathlib import Path\n"
+        "from reprise.triage.engine import examine\n"
         "d = examine([Path(sys.argv[1])]).diagnosis\n"
         "print(d.category, d.root.first.line, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
@@ -120,8 +121,8 @@ def test_clock_formats_are_compared(tmp_path: Path, stamp: str) -> None:
 
 def test_colours_and_folded_repeats_are_counted(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
-    line = "\x1b[36m(WorkerDict pid={}, ip=10.8.0.1{})\x1b[0m [rank{}]: torch.OutOfMemoryError: CUDA "
-    line += "out of memory. Tried to allocate 2.00 GiB"
+    line = "\x1b[36m(WorkerDict pid={}, ip=10.8.0.1{})\x1b[0m [rank{}]: torch.OutOfMemoryError: "
+    line += "CUDA out of memory. Tried to allocate 2.00 GiB"
     log.write_text(
         "\n".join(line.format(40 + n, n, n) for n in range(3)) + " [repeated 5x across cluster]\n"
     )

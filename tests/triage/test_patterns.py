@@ -71,8 +71,12 @@ def test_all_faults_of_a_file_are_named_at_once(tmp_path: Path) -> None:
     file.write_text(text.replace('source = "site"', "colour = 1"))
     with pytest.raises(OperatorError) as raised:
         load_library([file])
-    for part in ("role 'cause'", "match is not a regular expression", "unknown key colour",
-                 "source is missing"):
+    for part in (
+        "role 'cause'",
+        "match is not a regular expression",
+        "unknown key colour",
+        "source is missing",
+    ):
         assert part in raised.value.message
 
 

@@ -22,18 +22,18 @@ PLANTED = {
     "token": "A1b2C3d4E5f6G7h8",
 }
 LINES = f"""\
-WANDB_API_KEY={PLANTED['wandb']}
-ray init kwargs: {{'env_vars': {{'HF_TOKEN': '{PLANTED['hub']}', 'NCCL_DEBUG': 'INFO'}}}}
-Authorization: Bearer {PLANTED['bearer']}
-cloning https://user:{PLANTED['url']}@example.org/x.git
-GET https://example.org/x?X-Amz-Signature={PLANTED['signed']}&X-Amz-Expires=60
-db_password: {PLANTED['password']}
-push with {PLANTED['github']}
-the value alone: {PLANTED['environment']}
+WANDB_API_KEY={PLANTED["wandb"]}
+ray init kwargs: {{'env_vars': {{'HF_TOKEN': '{PLANTED["hub"]}', 'NCCL_DEBUG': 'INFO'}}}}
+Authorization: Bearer {PLANTED["bearer"]}
+cloning https://user:{PLANTED["url"]}@example.org/x.git
+GET https://example.org/x?X-Amz-Signature={PLANTED["signed"]}&X-Amz-Expires=60
+db_password: {PLANTED["password"]}
+push with {PLANTED["github"]}
+the value alone: {PLANTED["environment"]}
 -----BEGIN RSA PRIVATE KEY-----
-{PLANTED['pem']}
+{PLANTED["pem"]}
 -----END RSA PRIVATE KEY-----
-RAY_AUTH_TOKEN={PLANTED['token']}
+RAY_AUTH_TOKEN={PLANTED["token"]}
 step:3 - token_count:8192 - actor/pg_loss:0.1
 max_tokens=10240 eos_token_id: 151645 tokenizer=Qwen2TokenizerFast pad_token: <|endoftext|>
 Traceback (most recent call last):
@@ -68,8 +68,15 @@ def test_no_planted_secret_is_in_the_archive(run: Path, tmp_path: Path) -> None:
             texts.append(file.read().decode())
     whole = "\n".join(texts)
     assert [name for name, value in PLANTED.items() if value in whole] == []
-    assert {"run.json", "config.yaml", "triage.json", "machine.json", "logs/attempt-1.log",
-            "logs/attempt-1/n2/worker-1.err", "metrics/attempt-1.jsonl"} <= set(names)
+    assert {
+        "run.json",
+        "config.yaml",
+        "triage.json",
+        "machine.json",
+        "logs/attempt-1.log",
+        "logs/attempt-1/n2/worker-1.err",
+        "metrics/attempt-1.jsonl",
+    } <= set(names)
     assert not any("secrets" in name for name in names)
     assert any("secrets.env" in text for text in packed.left_out)
     assert masker.count >= 2 * (len(PLANTED) - 1)

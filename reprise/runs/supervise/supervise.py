@@ -12,7 +12,7 @@ from reprise.runs.state.attempt import AttemptEnd, Outcome
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.supervise.resume import Resume, checkpoints_of, resume_point, set_aside, steps_recorded
-from reprise.runs.supervise.retry import Failure, Policy, why_not_again
+from reprise.runs.supervise.retry import Failure, Policy, read_triaged, why_not_again
 from reprise.runs.state.state import RunStatus
 
 __all__ = ["GONE_RULE", "OUT_OF_SIGHT", "Hands", "Supervised", "supervise"]
@@ -259,7 +259,8 @@ def _reached(folder: RunFolder) -> int | None:
 
 def _failure(folder: RunFolder, number: int, cause: str) -> Failure:
     attempt = folder.read().attempt(number)
-    return Failure(cause, _reached(folder), attempt.resumed_from)
+    triaged = read_triaged(folder.path / "triage.json", number)
+    return Failure(cause, _reached(folder), attempt.resumed_from, triaged)
 
 
 def _stop(jobs: Jobs, job: str) -> bool:

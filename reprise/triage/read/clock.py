@@ -12,8 +12,8 @@ __all__ = ["STAMP", "Moment", "last_moment", "most_common_year", "read_moment", 
 Moment = tuple[float, bool]
 """Seconds since the epoch, and whether the year is missing (then the year 2000 is used)."""
 
-# 2026-08-02 10:02:11,733 | 2026-08-02T10:02:11.733Z | 08-02 10:02:11 | E0802 10:02:11.1 | Sun Aug  2
-# 10:02:11 2026 | Aug  2 10:02:11
+# 2026-08-02 10:02:11,733 | 2026-08-02T10:02:11.733Z | 08-02 10:02:11 | E0802 10:02:11.1 |
+# Sun Aug  2 10:02:11 2026 | Aug  2 10:02:11
 STAMP = re.compile(
     rb"(?P<y>\d{4})[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[ T](?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)"
     rb"(?P<f>[.,]\d+)?(?P<z>Z|[+-]\d\d:?\d\d)?"

@@ -71,8 +71,15 @@ class Line:
     def copy(self) -> Line:
         """The same parts once more."""
         return Line(
-            self.body, self.process, self.pid, self.ip, self.host, self.rank, self.level,
-            self.moment, self.stamped,
+            self.body,
+            self.process,
+            self.pid,
+            self.ip,
+            self.host,
+            self.rank,
+            self.level,
+            self.moment,
+            self.stamped,
         )
 
 
@@ -200,30 +207,31 @@ def _digits(text: str, at: int, line: Line, at_start: bool) -> int:
 
 
 def _word(text: str, at: int, line: Line) -> int:
-    if (match := _LETTER.match(text, at)) is not None:
-        stamp = STAMP.match(text[at : at + 40].encode("ascii", errors="replace"))
-        if stamp is not None:
+    stamp = STAMP.match(text[at : at + 40].encode("ascii", errors="replace"))
+    if stamp is not None:
+        if (match := _LETTER.match(text, at)) is not None:
             line.level = line.level or _LEVELS[match.group("letter")]
-            _take_moment(line, stamp)
-            return at + stamp.end() + 1
+        _take_moment(line, stamp)
+        end = at + stamp.end()
+        return end + 1 if text[end : end + 1] == " " else end
     if match := _LEVEL.match(text, at):
-        # "ERROR" as the first word of a sentence is a word.
+        # "ERROR" alone, at the end of a line, is a word.
         if match.end() < len(text) or match.group(0).endswith((":", " ")):
             line.level = line.level or match.group("level")
             return match.end()
         return at
-    stamp = STAMP.match(text[at : at + 40].encode("ascii", errors="replace"))
-    if stamp is not None:
-        _take_moment(line, stamp)
-        end = at + stamp.end()
-        return end + 1 if text[end : end + 1] == " " else end
+    return _source(text, at, line)
+
+
+def _source(text: str, at: int, line: Line) -> int:
+    """Which stream, program, source file or host a line names."""
+    patterns = (_LOCATION,) if line.level else ()
     if line.stamped:
-        for pattern in (_STREAM, _SYSLOG, _PYTHON_NAME, _LOCATION):
-            if match := pattern.match(text, at):
-                line.host = match.groupdict().get("host") or line.host
-                return match.end()
-    elif line.level and (match := _LOCATION.match(text, at)):
-        return match.end()
+        patterns = (_STREAM, _SYSLOG, _PYTHON_NAME, _LOCATION)
+    for pattern in patterns:
+        if match := pattern.match(text, at):
+            line.host = match.groupdict().get("host") or line.host
+            return match.end()
     if match := _NCCL.match(text, at):
         line.host, line.pid = match.group("host"), line.pid or match.group("pid")
         location = _LOCATION.match(text, match.end())

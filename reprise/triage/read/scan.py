@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from reprise.triage.model import Event, Group, Mark, Role, Step
+from reprise.triage.patterns import Library, Pattern
 from reprise.triage.read.clock import last_moment
 from reprise.triage.read.matcher import ABOVE, BARE, FRAME, HEADER, STEP, Matcher
-from reprise.triage.model import Event, Group, Mark, Role, Step
 from reprise.triage.read.normal import clean, normalise
-from reprise.triage.patterns import Library, Pattern
 from reprise.triage.read.phases import last_phase, phase_in
 from reprise.triage.read.prefix import Line, PrefixMemory, parse_line
 from reprise.triage.read.source import LogFile, read_blocks
@@ -483,8 +483,13 @@ class _Reader:
             return False
         if number != group.last.line:
             group.last = replace(
-                group.late, line=number, process=line.process, pid=line.pid, ip=line.ip,
-                host=line.host, rank=line.rank,
+                group.late,
+                line=number,
+                process=line.process,
+                pid=line.pid,
+                ip=line.ip,
+                host=line.host,
+                rank=line.rank,
             )
             self._count(group, group.last, repeats)
         return True

@@ -22,6 +22,7 @@ _EXCEPTION = re.compile(
     r"(?P<cause>\([\w.]+\))?(?P<colon>:(?: (?P<message>.*))?)?$"
 )
 _CLASS = re.compile(r"^[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9_]*$")
+_SUFFIX = re.compile(r"(?:Error|Exception|Exit|Interrupt|Group|Iteration)$")
 _NO_EXCEPTION = {"Note", "Tip", "Warning", "Hint", "File", "Loading", "Epoch", "Step", "Process"}
 # Ray raises a worker's exception again in its caller, with the worker's traceback behind it.
 ECHO = re.compile(
@@ -169,22 +170,21 @@ def is_header(body: str) -> bool:
 def exception_of(body: str, strict: bool) -> tuple[str, str] | None:
     """The class and the message of a line that has the shape of an exception, or None.
 
-    `strict` also asks that a name without a module looks like a class.
+    `strict` also asks that the name looks like that of an exception's class.
     """
     match = _EXCEPTION.match(body.rstrip())
-    if match is None:
+    if match is None or not _is_class(match["name"], match["colon"] is not None, strict):
         return None
-    name = match["name"]
+    return match["name"], (match["message"] or "").strip()
+
+
+def _is_class(name: str, colon: bool, strict: bool) -> bool:
+    """Whether a name may be an exception's. Only one of a module has a dot."""
     last = name.rsplit(".", 1)[-1]
     if last.isupper() or name in _NO_EXCEPTION:
-        return None
-    if "." not in name:
-        if not _CLASS.match(name):
-            return None
-        if strict and not re.search(r"(?:Error|Exception|Exit|Interrupt|Group|Iteration)$", name):
-            return None
-        if not strict and match["colon"] is None and not re.search(r"[a-z]", name[1:]):
-            return None
-    elif strict and not last[:1].isupper():
-        return None
-    return name, (match["message"] or "").strip()
+        return False
+    if "." in name:
+        return not strict or last[:1].isupper()
+    if not _CLASS.match(name):
+        return False
+    return _SUFFIX.search(name) is not None if strict else colon or not name[1:].isupper()
