@@ -23,7 +23,7 @@ from reprise.core.project import Project
 from reprise.flows.key import run_key
 from reprise.flows.place import DEFAULT, Place
 from reprise.flows.start_model import start_model
-from reprise.flows.triage import triage_attempt
+from reprise.flows.triage.explain import triage_attempt
 from reprise.recipe.card import card_of
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line

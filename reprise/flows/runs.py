@@ -16,7 +16,7 @@ import yaml
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Finding, Report, Severity
 from reprise.core.project import Project
-from reprise.flows.triage import add_triage
+from reprise.flows.triage.explain import add_triage
 from reprise.runs.ray.contact import GONE, Contact, contact_of, last_attempt
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.state.folder import RunFolder, find_run

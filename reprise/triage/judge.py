@@ -258,7 +258,8 @@ class _Judge:
     def _unmet(self, whole: _Whole) -> bool:
         """Whether a root counts only with another pattern, which no line matches."""
         pattern = self.library.pattern(whole.chosen.pattern)
-        return bool(pattern and pattern.needs) and not self.seen & set(pattern.needs)
+        needs = set(pattern.needs) if pattern is not None else set()
+        return bool(needs) and not self.seen & needs
 
     def _settle_tier(self, whole: _Whole, linked: bool) -> None:
         """How well an exception that no pattern names is supported as the end of the job."""

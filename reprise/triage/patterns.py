@@ -120,7 +120,7 @@ def _shipped() -> tuple[Pattern, ...]:
 
 @cache
 def _categories() -> Mapping[str, Category]:
-    raw = tomllib.loads(CATEGORIES.read_text())
+    raw = tomllib.loads(CATEGORIES.read_text(encoding="utf-8"))
     return {
         name: Category(
             name,
@@ -136,7 +136,7 @@ def _categories() -> Mapping[str, Category]:
 def _load(path: Path) -> list[Pattern]:
     """The patterns of one file."""
     try:
-        value = tomllib.loads(path.read_text())
+        value = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise OperatorError(
             "triage-patterns",

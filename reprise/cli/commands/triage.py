@@ -50,7 +50,7 @@ def triage(
 
     Exit code 0: the job ended well; 1: a root cause was found; 2: it could not be determined.
     """
-    from reprise.flows.triage import triage_paths, triage_self_test
+    from reprise.flows.triage.explain import triage_paths, triage_self_test
     from reprise.triage.report import cascade_lines
 
     files = patterns or []
@@ -111,7 +111,7 @@ def support_bundle(
     as_json: JsonFlag = False,
 ) -> None:
     """Pack a run's logs, triage, configuration, lock and host facts, with secrets removed."""
-    from reprise.flows.triage import pack_support
+    from reprise.flows.triage.explain import pack_support
 
     report = pack_support(find_project(), run, out)
     if not as_json and "archive" in report.data:

@@ -15,8 +15,8 @@ from reprise.flows.runs import settings_of
 from reprise.flows.train.checks import need_of
 from reprise.flows.train.job import SECRETS, Task, TrainOptions
 from reprise.flows.train.place import HostfileCluster, Place
-from reprise.flows.triage import add_triage, explain_attempt, hosts_folder
-from reprise.flows.triage_logs import collect_logs
+from reprise.flows.triage.explain import add_triage, explain_attempt, hosts_folder
+from reprise.flows.triage.logs import collect_logs
 from reprise.runs.ray.contact import contact_of
 from reprise.runs.ray.jobs import Jobs
 from reprise.runs.state.attempt import AttemptEnd

@@ -122,8 +122,10 @@ def why_not_again(failure: Failure, before: Failure | None) -> str | None:
     for pattern, why in rules:
         if pattern.search(failure.error):
             return why
-    if failure.triaged is not None and (why := _by_triage(failure.triaged, failure.fresh)):
-        return why
+    if failure.triaged is not None:
+        in_vain = _by_triage(failure.triaged, failure.fresh)
+        if in_vain is not None:
+            return in_vain
     if before is not None and failure.same_as(before):
         return "the attempt before failed alike at the same step"
     return None

@@ -225,7 +225,7 @@ def _word(text: str, at: int, line: Line) -> int:
 
 def _source(text: str, at: int, line: Line) -> int:
     """Which stream, program, source file or host a line names."""
-    patterns = (_LOCATION,) if line.level else ()
+    patterns: tuple[re.Pattern[str], ...] = (_LOCATION,) if line.level else ()
     if line.stamped:
         patterns = (_STREAM, _SYSLOG, _PYTHON_NAME, _LOCATION)
     for pattern in patterns:
