@@ -115,3 +115,26 @@ def test_a_clock_that_is_ahead_changes_the_order(tmp_path: Path) -> None:
     assert found.category == "disk_full" and found.certain
     found = examine([tmp_path], Question(offsets={"n1": -30.0, "n2": 30.0})).diagnosis
     assert found.category == "io_error" and found.certain
+
+
+def test_a_log_that_a_build_server_quotes(tmp_path: Path) -> None:
+    quoted = "  | [2025-03-10T15:07:20Z] ERROR 03-10 08:07:20 [core.py:302] "
+    lines = [
+        "EngineCore hit an exception: Traceback (most recent call last):",
+        '  File "/vllm/v1/engine/core.py", line 294, in run_engine_core',
+        "    engine_core = EngineCoreProc(*args, **kwargs)",
+        "ValueError: No available memory for the cache blocks. Try increasing it.",
+    ]
+    (tmp_path / "a.log").write_text("".join(f"{quoted}{line}\n" for line in lines))
+    found = examine([tmp_path]).diagnosis
+    assert found.root is not None
+    assert (found.category, found.root.first.line) == ("kv_cache", 4)
+
+
+def test_the_hosts_of_several_folders(tmp_path: Path) -> None:
+    for host in ("n1", "n2"):
+        (tmp_path / "a" / host).mkdir(parents=True)
+        (tmp_path / "a" / host / "w.err").write_text("fine\n")
+    (tmp_path / "b.log").write_text("fine\n")
+    files = examine([tmp_path / "a", tmp_path / "b.log"]).files
+    assert [log.host for log in files] == ["n1", "n2", ""]

@@ -42,6 +42,8 @@ _STREAM = re.compile(r"(?:stdout|stderr) [FP] ")
 _SYSLOG = re.compile(r"(?P<host>[\w.-]+) (?:kernel|raylet|dockerd|slurmd)(?:\[\d+\])?: ")
 # "n2:305:401 [0] misc/socket.cc:484 NCCL WARN ..."
 _NCCL = re.compile(r"(?P<host>[\w.-]+):(?P<pid>\d+):\d+ (?:\[\d+\] )?(?=\S)")
+# "  | [2025-03-10T15:07:20Z] ...": a build server quotes the log.
+_RELAYED = re.compile(r"\s{0,4}\| (?=\[?\d{4}-\d\d-\d\d)")
 _SRUN = re.compile(r"\d{1,4}: (?=\S| )")
 _BODY_RANK = re.compile(r"\[Rank (\d+)\]|\b[Rr]ank[ :=]{1,2}(\d+)\b")
 _PID_IP = re.compile(r"\(pid=(\d+), ip=([\w.:\-]+)")
@@ -114,6 +116,8 @@ def parse_line(text: str) -> Line:
 
 def _prefixes(text: str, at: int, line: Line, names: list[str]) -> int:
     """Read prefixes from `at` on; where the body begins."""
+    if not at and (match := _RELAYED.match(text)):
+        at = match.end()
     for _ in range(_MOST_TOKENS):
         step = _token(text, at, line, names)
         if step <= at:

@@ -63,7 +63,7 @@ def find_logs(paths: Sequence[Path], hosts: Mapping[str, str]) -> tuple[list[Log
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
-            log = LogFile(file, name, _host(name, hosts), size=status.st_size)
+            log = LogFile(file, name, _host(below, hosts), size=status.st_size)
             found.append(log)
     return found, notes
 
