@@ -23,6 +23,7 @@ from reprise.core.project import Project
 from reprise.flows.key import run_key
 from reprise.flows.place import DEFAULT, Place
 from reprise.flows.start_model import start_model
+from reprise.flows.triage.explain import triage_attempt
 from reprise.recipe.card import card_of
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
@@ -44,7 +45,7 @@ from reprise.runs.state.pulse import here, supervised
 from reprise.runs.state.state import Launcher, PrivateRay, RunStatus
 from reprise.runs.supervise.following import Follower, run_attempt
 from reprise.runs.watch.display import RunDisplay
-from reprise.triage.first_error import first_error
+from reprise.triage.report import root_advice, root_place, summary
 
 __all__ = ["Ended", "Rehearsal", "RehearsalOptions"]
 
@@ -294,7 +295,7 @@ class Rehearsal:
         _end(folder, attempt.outcome, attempt.steps, attempt.message, status)
         if whole:
             return Ended(folder, attempt, None)
-        return Ended(folder, attempt, _failure(folder, attempt, expected))
+        return Ended(folder, attempt, _failure(self.project, folder, attempt, expected))
 
 
 def _end(
@@ -316,21 +317,14 @@ def _end(
             state.reached = reached
 
 
-def _failure(folder: RunFolder, attempt: AttemptEnd, expected: int) -> Report:
+def _failure(project: Project, folder: RunFolder, attempt: AttemptEnd, expected: int) -> Report:
     """The report of a job that did not reach its last step: its first error line."""
     report = Report(COMMAND, data={"run": str(folder.path)})
-    log = folder.log_file(attempt.number)
-    cause = None
-    if log.exists():
-        with log.open(errors="replace", newline="\n") as file:
-            cause = first_error(file)
-    if cause is not None:
-        where = f"{log}:{cause.line}"
-        process = f" in {cause.process}" if cause.process else ""
-        said = f"{cause.text}{process}"
-    else:
-        where = str(log)
-        said = attempt.message or "the job ended without an error in its log"
-    step, text = attempt.steps, _ENDED[attempt.outcome]
-    report.failed(text, where, step=step, steps=expected, cause=said, log=where)
+    found = triage_attempt(project, folder, attempt.number)
+    where = root_place(found) or str(folder.log_file(attempt.number))
+    cause = summary(found) or attempt.message or "the job ended without an error in its log"
+    values = {"step": attempt.steps, "steps": expected, "cause": cause, "log": where}
+    report.failed(_ENDED[attempt.outcome], where, **values)
+    if advice := root_advice(found):
+        report.note("run-cause.advice", where, advice=advice)
     return report

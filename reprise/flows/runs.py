@@ -16,6 +16,7 @@ import yaml
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report, Severity
 from reprise.core.project import Project
+from reprise.flows.triage.explain import add_triage
 from reprise.runs.ray.contact import GONE, Contact, contact_of, last_attempt
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.state.folder import RunFolder, find_run
@@ -194,6 +195,7 @@ def _judge_state(report: Report, folder: RunFolder, seen: Seen, silent: CannotTe
         known: dict[str, object] = {"status": seen.state, "step": seen.step, "next": again}
         known["cause"] = (attempt.message if attempt else "") or "see the log"
         report.failed("run-state.ended", log, **known)
+        add_triage(report, folder, attempt.number if attempt else 1)
     elif silent is not None:
         fix = silent.fix
         if state.place is PlaceKind.PRIVATE:

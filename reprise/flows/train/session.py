@@ -14,19 +14,20 @@ from reprise.core.findings import Report
 from reprise.flows.runs import settings_of
 from reprise.flows.train.checks import need_of
 from reprise.flows.train.job import SECRETS, Task, TrainOptions
-from reprise.flows.train.place import Place
+from reprise.flows.train.place import HostfileCluster, Place
+from reprise.flows.triage.explain import add_triage, explain_attempt, hosts_folder
+from reprise.flows.triage.logs import collect_logs
 from reprise.runs.ray.contact import contact_of
 from reprise.runs.ray.jobs import Jobs
-from reprise.runs.state.attempt import AttemptEnd, Outcome
+from reprise.runs.state.attempt import AttemptEnd
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import supervising
-from reprise.runs.state.state import PlaceKind, RunStatus
+from reprise.runs.state.state import Outcome, PlaceKind, RunStatus
 from reprise.runs.supervise.resume import Resume
 from reprise.runs.supervise.retry import Policy
 from reprise.runs.supervise.supervise import OUT_OF_SIGHT, Supervised, supervise
 from reprise.runs.watch.display import RunDisplay
 from reprise.runs.watch.view import Limits, View, watch
-from reprise.triage.first_error import first_error
 
 __all__ = ["Session", "check_secrets", "run_session", "secret_file", "write_job"]
 
@@ -50,6 +51,7 @@ class Session:
     place: Place
     options: TrainOptions
     console: RunDisplay
+    ended: AttemptEnd | None = None
 
     @property
     def alone(self) -> bool:
@@ -89,16 +91,23 @@ class Session:
         settings = settings_of(self.task.project, self.folder)
         with View(quiet=self.options.quiet) as view:
             limits = Limits(stall, self.place.lost_seconds)
-            return watch(self.folder, number, jobs, limits, view, settings)
+            self.ended = watch(self.folder, number, jobs, limits, view, settings)
+        if self.ended.outcome is Outcome.STALLED:
+            # Its workers still hang: their stacks are gone once the job is stopped.
+            self._collect(number, stacks=True)
+        return self.ended
 
     def cause(self, number: int) -> str:
-        """The first error in the log of an attempt."""
-        log = self.folder.log_file(number)
-        if not log.exists():
+        """The root cause of an attempt's failure, by the logs of all hosts."""
+        if self.ended is not None and self.ended.outcome is Outcome.SUCCEEDED:
             return ""
-        with log.open(errors="replace", newline="\n") as file:
-            found = first_error(file)
-        return found.text if found is not None else ""
+        if not hosts_folder(self.folder, number).exists():
+            self._collect(number, stacks=False)
+        return explain_attempt(self.task.project, self.folder, number)
+
+    def _collect(self, number: int, stacks: bool) -> None:
+        ssh = self.place.selection.site.ssh if isinstance(self.place, HostfileCluster) else None
+        collect_logs(self.task.project, self.folder, number, stacks, ssh, self.say)
 
 
 def write_job(
@@ -236,4 +245,5 @@ def _report(folder: RunFolder, ended: Supervised) -> Report:
         reason=ended.why,
         run=folder.name,
     )
+    add_triage(report, folder, number)
     return report

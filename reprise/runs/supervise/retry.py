@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["Failure", "Policy", "why_not_again"]
+import orjson
+
+__all__ = ["Failure", "Policy", "Triaged", "read_triaged", "why_not_again"]
 
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
 # An exception of these kinds before the first step of a run that has trained nothing yet: the
@@ -50,6 +53,30 @@ _FRESH: _Rules = (
 
 
 @dataclass(frozen=True, slots=True)
+class Triaged:
+    """What triage says about a failure: its kind, the host, and whether a retry can help.
+
+    `retry` is again, exclude_host (the host is bad) or never (the next attempt fails alike).
+    """
+
+    title: str
+    retry: str
+    host: str = ""
+
+
+def read_triaged(file: Path, attempt: int) -> Triaged | None:
+    """The root cause that triage.json gives for `attempt`; None where there is none."""
+    try:
+        value = orjson.loads(file.read_bytes())
+        root = value["root"]
+        if value["attempt"] != attempt or root is None:
+            return None
+        return Triaged(str(value["title"]), str(value["retry"]), str(root["host"] or ""))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """How an attempt failed: its first error, and the last step that it recorded (None: none).
 
@@ -59,6 +86,7 @@ class Failure:
     error: str
     reached: int | None
     resumed_from: int | None = None
+    triaged: Triaged | None = None
 
     @property
     def fresh(self) -> bool:
@@ -94,6 +122,23 @@ def why_not_again(failure: Failure, before: Failure | None) -> str | None:
     for pattern, why in rules:
         if pattern.search(failure.error):
             return why
+    if failure.triaged is not None:
+        in_vain = _by_triage(failure.triaged, failure.fresh)
+        if in_vain is not None:
+            return in_vain
     if before is not None and failure.same_as(before):
         return "the previous attempt failed the same way at the same step"
+    return None
+
+
+def _by_triage(triaged: Triaged, fresh: bool) -> str | None:
+    """Why another attempt would be in vain, by the kind of the failure."""
+    if triaged.retry == "exclude_host":
+        host = triaged.host or "the host"
+        return (
+            f"{triaged.title}: the next attempt would use {host} again; leave it out of the "
+            "hostfile first"
+        )
+    if triaged.retry == "never" and fresh:
+        return f"{triaged.title}: the next attempt would fail alike"
     return None

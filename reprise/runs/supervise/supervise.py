@@ -21,7 +21,7 @@ from reprise.runs.supervise.resume import (
     set_aside,
     steps_recorded,
 )
-from reprise.runs.supervise.retry import Failure, Policy, why_not_again
+from reprise.runs.supervise.retry import Failure, Policy, read_triaged, why_not_again
 
 __all__ = ["GONE_RULE", "OUT_OF_SIGHT", "Hands", "Supervised", "supervise"]
 
@@ -267,7 +267,8 @@ def _reached(folder: RunFolder) -> int | None:
 
 def _failure(folder: RunFolder, number: int, cause: str) -> Failure:
     attempt = folder.read().attempt(number)
-    return Failure(cause, _reached(folder), attempt.resumed_from)
+    triaged = read_triaged(folder.path / "triage.json", number)
+    return Failure(cause, _reached(folder), attempt.resumed_from, triaged)
 
 
 def _stop(jobs: Jobs, job: str) -> bool:
