@@ -164,7 +164,7 @@ def _group(setup: Setup, out: Judgement) -> None:
     out.show(f"n {setup.n} >= 2 for {estimator}")
     key = f"{_ROLLOUT}.n"
     if setup.n < 2:
-        out.error(
+        out.warn(
             key,
             "recipe-batch-group-size.compares-responses-one",
             estimator=estimator,

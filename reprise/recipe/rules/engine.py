@@ -80,7 +80,10 @@ def _provider(setup: Setup, out: Judgement) -> None:
             close = nearest_word(name, sorted(known.names))
             fix = f"+{_OVERRIDE}.{close}={setup.override[name]}" if close else f"leave out {key}"
             reason = f"not an attribute of the provider of {known.of}"
-        out.error(key, f"{reason}: AttributeError when the model is built", fix)
+        if setup.known.foreign:
+            out.warn(key, f"{reason} (whether the job uses that version is not known)", fix)
+        else:
+            out.error(key, f"{reason}: AttributeError when the model is built", fix)
 
 
 def _names(setup: Setup, engine: str) -> Names:
@@ -102,9 +105,11 @@ def _engine_kwargs(setup: Setup, out: Judgement) -> None:
             continue
         key = f"{_ROLLOUT}.engine_kwargs.{setup.engine}.{name}"
         close = nearest_word(str(name), sorted(known.names))
-        out.error(
+        report = out.warn if setup.known.foreign else out.error
+        report(
             key,
-            f"{known.of} has no setting {name!r} ({known.source})",
+            f"{known.of} has no setting {name!r} ({known.source})"
+            + (": whether the job uses that version is not known" if setup.known.foreign else ""),
             f"{key.removesuffix(str(name))}{close}=…" if close else f"leave out {key}",
         )
 
