@@ -11,7 +11,9 @@ from reprise.machines.registry import machine_named
 from reprise.recipe.check import check
 from reprise.recipe.facts import facts_of
 from reprise.recipe.load import Loaded
+from reprise.recipe.ruleset import rules_for
 from reprise.recipe.setup import Setup
+from reprise.recipe.unknowns import Undecided
 
 __all__ = ["check_recipe"]
 
@@ -20,19 +22,27 @@ def check_recipe(project: Project, loaded: Loaded) -> Report:
     """Every rule on a composed recipe, then the lock's known contradictions that it trips.
 
     `data["facts"]` gives what holds of the recipe and by which settings, `data["machine"]` the
-    machine of the lock that it is judged for. Raises OperatorError when the lock cannot be read.
+    machine of the lock that it is judged for (None without a recipe). Raises OperatorError when
+    the lock cannot be read.
     """
-    report = check(loaded.composition, loaded.known, loaded.model, project.recipes)
+    rules = rules_for(loaded.known.entry, loaded.composition.values)
+    report = check(loaded.composition, loaded.known, loaded.model, project.recipes, rules)
     setup = Setup(loaded.composition.values, loaded.tree, loaded.model, loaded.known)
-    facts = facts_of(setup)
+    try:
+        facts = facts_of(setup)
+    except Undecided:
+        facts = {}  # what decides it is reported by the rules that need it
     machine = _machine(loaded)
-    report.absorb(judge_recipe(read_lock(project.lock), machine, facts))
+    if machine is not None:
+        report.absorb(judge_recipe(read_lock(project.lock), machine, facts))
     report.data |= {"facts": facts, "machine": machine}
     return report
 
 
-def _machine(loaded: Loaded) -> Machine:
-    """The machine of the recipe card; a script without a recipe is judged for h20, whose verl it is
-    composed with.
+def _machine(loaded: Loaded) -> Machine | None:
+    """The lock's machine of the recipe card.
+
+    A script without a recipe runs on a machine, and with images and packages, that are unknown
+    here: the lock does not apply to them.
     """
-    return machine_named(loaded.card.machine.profile).lock if loaded.name else "h20"
+    return machine_named(loaded.card.machine.profile).lock if loaded.name else None

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from reprise.core.findings import Report, Severity
+from reprise.core.findings import Check, Finding, Report, Severity, State
 from reprise.core.nearby import did_you_mean
 from reprise.recipe.config.compose import Composition
 from reprise.recipe.config.origin import VERLS_OWN, Origins
 from reprise.recipe.config.overrides import Fault, nearest
-from reprise.recipe.config.schema import Schema, unknown_keys
+from reprise.recipe.config.schema import schema_of, unknown_keys
 from reprise.recipe.model import Model
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Undecided
 from reprise.recipe.ruleset import ALL_RULES
 from reprise.recipe.setup import Known, Setup
+from reprise.recipe.unknowns import ValueUnknown
 from reprise.recipe.values import wrong_values
+
+_MOST_KEYS = 50
+# Sizes that another trainer than verl's synchronous one may want to be 0.
+_TRAINERS_OWN = frozenset(
+    (
+        "data.train_batch_size",
+        "trainer.total_training_steps",
+        "trainer.nnodes",
+        "trainer.total_epochs",
+    )
+)
 
 __all__ = ["check", "check_faults", "check_values"]
 
@@ -51,17 +63,20 @@ def check(
         report.note("recipe-verl-tree.not-locked", tree.label(), locked=known.locked_verl)
     check_faults(report, composition.faults)
     _unknown_keys(report, composition, origins)
-    check_values(report, composition, recipes)
+    own = known.entry not in ("", "verl.trainer.main_ppo")
+    check_values(report, composition, recipes, _TRAINERS_OWN if own else frozenset())
     setup = Setup(composition.values, tree, model, known)
+    missing: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for rule in rules:
-        _judge(report, rule, setup, origins)
+        _judge(report, rule, setup, origins, missing)
+    _not_evaluated(report, missing)
     return report
 
 
 def check_faults(report: Report, faults: Sequence[Fault]) -> None:
     """Add the faults of the override lines."""
     for fault in faults:
-        where = f"{fault.line.where} ({fault.line.text})"
+        where = f"{fault.line.where} ({fault.line.shown})"
         if fault.fatal:
             report.failed(fault.rule, where, fault.message, fault.fix)
         else:
@@ -70,12 +85,17 @@ def check_faults(report: Report, faults: Sequence[Fault]) -> None:
         report.settle(rule)
 
 
-def check_values(report: Report, composition: Composition, recipes: Path | None) -> None:
-    """Add the values that a rule cannot compute with."""
+def check_values(
+    report: Report,
+    composition: Composition,
+    recipes: Path | None,
+    exempt: Collection[str] = (),
+) -> None:
+    """Add the values that a rule cannot compute with; `exempt` keys may have any value."""
     rule, origins = "recipe-config-value", Origins(composition, recipes)
     for wrong in wrong_values(composition.values, composition.base):
         where = origins.where(wrong.key)
-        if recipes is not None and where.startswith(VERLS_OWN):
+        if wrong.key in exempt or (recipes is not None and where.startswith(VERLS_OWN)):
             # It follows another key, which is reported.
             continue
         found: dict[str, object] = {
@@ -93,8 +113,17 @@ def check_values(report: Report, composition: Composition, recipes: Path | None)
 
 def _unknown_keys(report: Report, composition: Composition, origins: Origins) -> None:
     rule = "recipe-config-unknown-key"
-    schema = Schema(composition.tree)
-    for key in unknown_keys(composition.values, composition.base, schema):
+    schema = schema_of(composition.tree)
+    for number, key in enumerate(unknown_keys(composition.values, composition.base, schema)):
+        if number == _MOST_KEYS:
+            report.unknown(
+                rule,
+                composition.name,
+                f"more than {_MOST_KEYS} keys that verl's config does not have: the rest is not "
+                "checked",
+                "correct those that are reported, and repeat the command",
+            )
+            break
         close = [name for name in nearest(key, composition.config) if name != key]
         where = origins.where(key)
         if close:
@@ -106,7 +135,8 @@ def _unknown_keys(report: Report, composition: Composition, origins: Origins) ->
                 nearest=close[0],
             )
         else:
-            report.failed("recipe-config-unknown-key.unknown", where, setting=key)
+            # Hydra accepts it, and nothing reads it: no close key that may have been meant.
+            report.warn("recipe-config-unknown-key.unread", where, setting=key)
     report.settle(rule)
 
 
@@ -117,17 +147,43 @@ def _missing(setup: Setup) -> str:
     return "give the missing fact, or remove the setting"
 
 
-def _judge(report: Report, rule: Rule, setup: Setup, origins: Origins) -> None:
+def _not_evaluated(report: Report, missing: dict[tuple[str, str], list[tuple[str, str]]]) -> None:
+    """One finding for each missing fact, with the rules that need it."""
+    for (reason, fix), rules in missing.items():
+        first, source = rules[0]
+        others = ", ".join(rule for rule, _ in rules[1:])
+        report.findings.append(
+            Finding(
+                first,
+                Severity.WARNING,
+                source,
+                f"not evaluated: {reason}" + (f" (nor {others})" if others else ""),
+                fix,
+            )
+        )
+
+
+def _judge(
+    report: Report,
+    rule: Rule,
+    setup: Setup,
+    origins: Origins,
+    missing: dict[tuple[str, str], list[tuple[str, str]]],
+) -> None:
     judgement, state, reason = Judgement(), "passed", ""
+    fix = ""
     try:
         rule.judge(setup, judgement)
     except NotApplicable as error:
         state, reason = "not applicable", str(error)
     except Undecided as error:
-        state, reason = "unknown", str(error)
+        state, reason, fix = "unknown", str(error), _missing(setup)
+        if isinstance(error, ValueUnknown):
+            fix = f"--set {error.key}=VALUE"
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         # A value that the config of verl does not allow: a finding, never a traceback.
         state, reason = "unknown", f"a value is not numeric: {error}"
+        fix = _missing(setup)
     source = rule.source.cite(setup.tree)
     for problem in judgement.problems:
         where, message = origins.where(problem.key), f"{problem.message} ({source})"
@@ -139,7 +195,8 @@ def _judge(report: Report, rule: Rule, setup: Setup, origins: Origins) -> None:
         else:
             report.note(rule.id, where, problem.message, problem.fix)
     if state == "unknown":
-        report.unknown(rule.id, source, reason, _missing(setup))
+        report.checks.append(Check(rule.id, State.UNKNOWN))
+        missing.setdefault((reason, fix), []).append((rule.id, source))
     elif state != "failed":
         report.passed(rule.id)
     report.data["rules"].append(

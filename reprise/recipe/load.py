@@ -6,6 +6,7 @@ import os
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,11 +47,17 @@ def locked(root: Path) -> Mapping[str, Any]:
     """
     path = root / "versions.lock"
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OperatorError("recipe-lock.not-toml", str(path), reason=error) from error
+
+
+@lru_cache(maxsize=2)
+def _parsed(text: str) -> Mapping[str, Any]:
+    """TOML as plain values. Not to be changed by the caller."""
+    return tomllib.loads(text)
 
 
 def _entry(lock: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
@@ -98,7 +105,9 @@ class Inputs:
 
     `config` is the config to compose instead of the recipe's (`ppo_trainer` for a launch script,
     whose own variables are `environment`: the recipe's and the launcher's do not count then).
-    `shared` are the folders that the doctor found on every node.
+    `shared` are the folders that the doctor found on every node. `folder` and `search` are where
+    the config of an entry point is that has one of its own, `entry` its module; `packaged`: Ray
+    ships the folder that the job is submitted from.
     """
 
     verl: Path | None = None
@@ -107,6 +116,10 @@ class Inputs:
     config: str | None = None
     environment: Mapping[str, str] | None = None
     shared: tuple[str, ...] | None = None
+    folder: Path | None = None
+    search: tuple[Path, ...] = ()
+    entry: str = ""
+    packaged: bool = True
 
 
 def load(
@@ -126,9 +139,12 @@ def load(
     card = card_of(recipes, name) if name else Card(title="script", status="not run")
     tree = verl_tree(root, card, inputs.verl, say)
     config = inputs.config or f"{name}/recipe"
-    if inputs.config and not (tree.config / f"{inputs.config}.yaml").is_file():
-        config = "ppo_trainer"  # recipe-script-config-name says that there is no such config
-    composition = compose(config, tree, lines, None if inputs.config else recipes)
+    if inputs.folder is not None:
+        composition = compose(config, tree, lines, inputs.folder, inputs.search, own_base=True)
+    else:
+        if inputs.config and not (tree.config / f"{inputs.config}.yaml").is_file():
+            config = "ppo_trainer"  # recipe-script-config-name says that there is no such config
+        composition = compose(config, tree, lines, None if inputs.config else recipes)
     known = _known(root, name, card, composition, inputs)
     model = _model(composition, card, inputs)
     return Loaded(name, card, composition, model, known)
@@ -176,6 +192,9 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
         names=known_names(root / "recipes"),
         algorithm=made.choices.get("algorithms", ""),
         locked_verl="" if inputs.verl else _locked_instead(lock, card, made.tree),
+        packaged=inputs.packaged,
+        entry=inputs.entry,
+        foreign=not name,
     )
 
 

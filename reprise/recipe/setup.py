@@ -10,6 +10,7 @@ from typing import Any
 from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.model import Model
 from reprise.recipe.names import Names
+from reprise.recipe.unknowns import any_unknown, guarded
 
 __all__ = ["Known", "Setup"]
 
@@ -26,6 +27,10 @@ class Known:
     (`runtime_env_file` names it); `shared` are the folders that all nodes share.
     `algorithm` is the chosen file of recipes/algorithms, '' without one.
     `locked_verl` names the locked verl where another one is used instead.
+    `packaged`: Ray ships the folder that the job is submitted from, so that a relative path is
+    inside the unpacked package. `entry` is the module that a script starts, '' for a recipe.
+    `foreign`: no recipe is named, so that the lock's machine, images and packages are not those
+    of the job.
     """
 
     rows: int | None = None
@@ -41,6 +46,9 @@ class Known:
     names: Mapping[str, Names] = field(default_factory=dict)
     algorithm: str = ""
     locked_verl: str = ""
+    packaged: bool = True
+    entry: str = ""
+    foreign: bool = False
 
 
 class Setup:
@@ -53,13 +61,16 @@ class Setup:
         model: Model | None = None,
         known: Known | None = None,
     ) -> None:
-        self.values = values
+        self.values = guarded(values) if any_unknown(values) else values
         self.tree = tree
         self.model = model
         self.known = known or Known()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value at a dotted key; `default` where the key is missing or null."""
+        """The value at a dotted key; `default` where the key is missing or null.
+
+        Raises ValueUnknown where the value is not known.
+        """
         node: Any = self.values
         for part in key.split("."):
             if not isinstance(node, Mapping) or part not in node:

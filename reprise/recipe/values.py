@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from reprise.recipe.unknowns import NotKnown
 
 __all__ = ["WrongValue", "wrong_values"]
 
@@ -60,22 +63,48 @@ def wrong_values(
         if isinstance(value, Mapping) and (isinstance(usual, Mapping) or usual is None):
             yield from wrong_values(value, usual or {}, f"{key}.")
         elif expected := _expected(key, value, usual):
-            yield WrongValue(key, expected, value, usual, key in _SIZES | _SHARES)
+            sure = key in _SIZES | _SHARES or _is_slip(value, usual)
+            yield WrongValue(key, expected, value, usual, sure)
 
 
 def _expected(key: str, value: Any, usual: Any) -> str:
     """What the value must be; empty when nothing speaks against it."""
-    if value is None:
+    if value is None or isinstance(value, NotKnown):
         return ""
+    if key not in _SIZES | _SHARES and _is_slip(value, usual):
+        return "true or false" if _BOOLEAN_SLIP.fullmatch(value) else "a number"
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if key in _SIZES:
         fine = isinstance(value, int) and number and value >= 1
         return "" if fine else "a whole number from 1"
     if key in _SHARES:
         return "" if number and 0 < value <= 1 else "a share between 0 and 1"
+    return _expected_kind(value, usual)
+
+
+def _expected_kind(value: Any, usual: Any) -> str:
+    """What a value must be for its kind to be that of verl's own."""
     # Text with a number in it may well be a way to write one: 0.5_4.0 is a range.
     if not isinstance(value, str) or any(letter.isdigit() for letter in value):
         return ""
     if isinstance(usual, bool):
         return "true or false"
     return "a number" if isinstance(usual, int | float) else ""
+
+
+# A letter in the place of a digit (5O, l0), and booleans with two letters exchanged, lost or
+# doubled.
+_NUMBER_SLIP = re.compile(r"-?(?=[\dOolI.]*\d)[\dOolI]+(\.[\dOolI]+)?")
+_BOOLEAN_SLIP = re.compile(
+    r"[Tt](ure|rie|reu|ru|rues?|urue|rrue|tue)|[Ff](asle|lase|alse?d|ales|las|als|aslse|alss)|tru"
+)
+
+
+def _is_slip(value: Any, usual: Any) -> bool:
+    """Whether a text is a misspelt number or boolean, where verl's own value is not text."""
+    if not isinstance(value, str) or isinstance(usual, str):
+        return False
+    if _BOOLEAN_SLIP.fullmatch(value):
+        return True
+    number = isinstance(usual, int | float) and not isinstance(usual, bool)
+    return number and _NUMBER_SLIP.fullmatch(value) is not None

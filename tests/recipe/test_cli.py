@@ -49,8 +49,9 @@ def test_check_of_a_script() -> None:
     code, data = report("check", "--script", str(SCRIPTS / "hy3.sh"), "--model", "hy3")
     assert code == 1
     failed = {finding["rule"] for finding in data["findings"] if finding["severity"] == "error"}
-    assert failed == {"recipe-reward-legacy-keys", "recipe-paths-writes"}
+    assert failed == {"recipe-reward-legacy-keys"}
     assert len(data["overrides"]) == 66
+    assert [launch["entry"] for launch in data["launches"]] == ["verl.trainer.main_ppo"]
 
 
 def test_check_of_overrides(tmp_path: Path) -> None:

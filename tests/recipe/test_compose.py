@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reprise.core.errors import OperatorError
 from reprise.recipe.config.compose import Composition, compose
 from reprise.recipe.config.origin import Origins
-from reprise.recipe.config.overrides import Line, read_lines
+from reprise.recipe.config.overrides import Fault, Line, parse, read_lines
 from reprise.recipe.config.schema import Schema, unknown_keys
 from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.load import load
@@ -162,3 +163,25 @@ def test_sources_are_where_the_rules_say(tree: VerlTree, tree_091: VerlTree) -> 
     assert lost == []
     found = [rule.source.cite(tree_091) for rule in ALL_RULES if rule.source.text]
     assert sum(":" in text for text in found) >= len(found) - 3
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["", "+", "++"]),
+    st.from_regex(r"[a-z_][a-z0-9_]{0,3}(\.[a-z_][a-z0-9_]{0,3}){0,2}", fullmatch=True),
+    st.from_regex(
+        r"-?[0-9]{1,4}|[A-Za-z_][A-Za-z0-9_]{0,6}|[Tt]rue|FALSE|[nN]ull|nan|Inf", fullmatch=True
+    ),
+)
+def test_a_simple_line_is_read_as_hydra_reads_it(plus: str, key: str, value: str) -> None:
+    text = f"{plus}{key}={value}"
+    theirs = OverridesParser.create().parse_override(text)
+    ours = parse(Line(text))
+    assert not isinstance(ours, Fault)
+    for one in (ours, theirs):
+        one.config_loader = None
+    assert (ours.type, ours.key_or_group, ours.package) == (
+        theirs.type, theirs.key_or_group, theirs.package,
+    )  # fmt: skip
+    assert repr(ours.value()) == repr(theirs.value())
+    assert ours.get_value_element_as_str() == theirs.get_value_element_as_str()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from reprise.recipe.names import known_names
 from reprise.recipe.rules.base import NotApplicable, Undecided
 from reprise.recipe.ruleset import ALL_RULES
 from reprise.recipe.setup import Known, Setup
+from reprise.recipe.unknowns import NotKnown, ValueUnknown
 
 from .conftest import HY3, QWEN3_8B, A, M, R
 
@@ -115,7 +117,7 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | None, str]] = [
     ("batch-dynamic-agrees", "error",
      {f"{A}.use_dynamic_bsz": True, f"{R}.log_prob_use_dynamic_bsz": False}, None, "=True"),
     ("batch-group-size", "ok", {"algorithm.adv_estimator": "grpo", f"{R}.n": 2}, None, "2 >= 2"),
-    ("batch-group-size", "error", {"algorithm.adv_estimator": "grpo", f"{R}.n": 1}, None, "n=8"),
+    ("batch-group-size", "warning", {"algorithm.adv_estimator": "grpo", f"{R}.n": 1}, None, "n=8"),
     ("batch-group-size", "n/a", {"algorithm.adv_estimator": "gae", f"{R}.n": 1}, None, "gae"),
     ("tokens-actor", "error",
      machine(1, 8) | lengths(8192, 32768) | batch(8, 1, True) | {BUDGET: 16384}, None,
@@ -298,6 +300,11 @@ CASES: list[tuple[str, str, dict[str, Any], dict[str, Any] | None, str]] = [
     ("algorithm-rollout-correction", "error",
      {f"{IS}.rollout_is": "token", f"{IS}.rollout_is_threshold": 2.0,
       f"{R}.calculate_log_probs": False}, None, "calculate_log_probs=True"),
+    ("rollout-name", "ok", {f"{R}.name": "vllm"}, None, "vllm, sglang"),
+    ("rollout-name", "error", {f"{R}.name": "vlm"}, None, f"{R}.name=vllm"),
+    ("algorithm-idle-reference", "warning",
+     {f"{A}.use_kl_loss": True, f"{A}.kl_loss_coef": 0.001, "algorithm.use_kl_in_reward": True,
+      "algorithm.kl_ctrl.kl_coef": 0.001}, None, "counted twice"),
     ("algorithm-idle-reference", "warning",
      {f"{A}.use_kl_loss": True, f"{A}.kl_loss_coef": 0.0}, None, "use_kl_loss=False"),
     ("algorithm-idle-reference", "ok",
@@ -649,3 +656,32 @@ def test_every_rule_has_a_test_on_both_sides() -> None:
         if rule not in elsewhere and len(seen.get(rule, set()) - {"n/a", "unknown"}) < 2
     ]
     assert lacking == []
+
+
+def test_what_the_way_of_launching_decides(setup_of: Callable[..., Setup]) -> None:
+    settings = {"trainer.default_local_dir": "ckpt", "data.train_files": "train.parquet"}
+    assert verdict("paths-writes", setup_of(settings))[0] == "error"
+    assert verdict("paths-writes", setup_of(settings, packaged=False))[0] == "warning"
+    assert verdict("paths-data", setup_of(settings, packaged=False))[0] == "n/a"
+    loggers = {"trainer.logger": ["tensorboard"]}
+    assert verdict("paths-loggers", setup_of(loggers))[0] == "error"
+    assert verdict("paths-loggers", setup_of(loggers, packaged=False))[0] != "error"
+
+
+def test_the_locks_engines_are_not_those_of_any_script(
+    setup_of: Callable[..., Setup], recipes: Path
+) -> None:
+    settings = {f"{R}.name": "vllm", f"{R}.engine_kwargs.vllm.no_such_setting": 1}
+    names = known_names(recipes)
+    assert verdict("engine-kwargs", setup_of(settings, names=names))[0] == "error"
+    assert verdict("engine-kwargs", setup_of(settings, names=names, foreign=True))[0] == "warning"
+
+
+def test_a_value_that_is_not_known_stops_the_rule(setup_of: Callable[..., Setup]) -> None:
+    gpus = NotKnown("`nvidia-smi -L | wc -l`", "run.sh:1")
+    settings = machine(1, 8) | batch(64, 8, False) | {"trainer.n_gpus_per_node": gpus}
+    with pytest.raises(ValueUnknown, match=r"trainer\.n_gpus_per_node is set by `nvidia-smi"):
+        setup_of(settings).world  # noqa: B018
+    nested_value = {f"{M}.override_transformer_config.recompute_num_layers": gpus}
+    with pytest.raises(ValueUnknown, match="recompute_num_layers is set by"):
+        setup_of(nested_value).override.get("recompute_num_layers")

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.names import class_fields
 
-__all__ = ["Schema", "unknown_keys"]
+__all__ = ["Schema", "schema_of", "unknown_keys"]
+
+
+@lru_cache(maxsize=4)
+def schema_of(tree: VerlTree) -> Schema:
+    """The schema of a tree, read once."""
+    return Schema(tree)
 
 
 class Schema:
@@ -19,6 +25,7 @@ class Schema:
     def __init__(self, tree: VerlTree) -> None:
         self.tree = tree
         self._fields: dict[str, dict[str, str]] = {}
+        self._mentioned: dict[str, bool] = {}
 
     def fields(self, target: str) -> dict[str, str]:
         """Fields of the dataclass that a node's `_target_` names; empty when it is not found."""
@@ -44,8 +51,10 @@ class Schema:
 
     def mentions(self, name: str) -> bool:
         """Whether any of verl's sources reads an attribute or a key of this name."""
-        pattern = rf"(\.{re.escape(name)}\b|[\"']{re.escape(name)}[\"'])"
-        return re.search(pattern, self._all_sources) is not None
+        if name not in self._mentioned:
+            pattern = rf"(\.{re.escape(name)}\b|[\"']{re.escape(name)}[\"'])"
+            self._mentioned[name] = re.search(pattern, self._all_sources) is not None
+        return self._mentioned[name]
 
 
 def unknown_keys(

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from reprise.core.errors import CannotTell, OperatorError
@@ -18,6 +19,12 @@ __all__ = ["VerlTree", "find_tree", "tree_at"]
 
 _SHA = re.compile(r"[0-9a-f]{40}")
 _FETCH_SECONDS = 300
+
+
+@lru_cache(maxsize=256)
+def _text(path: Path, changed: int) -> str:
+    """A source file, read once as long as it does not change: every rule looks its line up."""
+    return path.read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +47,9 @@ class VerlTree:
 
     def source(self, relative: str) -> str | None:
         """The text of one of verl's files, such as `trainer/main_ppo.py`; None when absent."""
+        path = self.package / relative
         try:
-            return (self.package / relative).read_text(encoding="utf-8")
+            return _text(path, path.stat().st_mtime_ns)
         except FileNotFoundError:
             return None
 

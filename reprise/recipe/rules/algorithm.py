@@ -166,7 +166,16 @@ def _idle_reference(setup: Setup, out: Judgement) -> None:
     out.show(f"use_kl_loss {use}, kl_loss_coef {coefficient:g}, use_kl_in_reward {in_reward}")
     if use and coefficient == 0 and not in_reward:
         out.warn(key, "recipe-algorithm-idle-reference.zero-loss-coefficient")
-    if in_reward and float(setup.get("algorithm.kl_ctrl.kl_coef", 0)) == 0:
+    penalty = float(setup.get("algorithm.kl_ctrl.kl_coef", 0))
+    if use and in_reward and coefficient and penalty:
+        out.warn(
+            key,
+            "recipe-algorithm-idle-reference.counted-twice",
+            coefficient=coefficient,
+            penalty=penalty,
+            setting=key,
+        )
+    if in_reward and penalty == 0:
         out.warn(
             "algorithm.use_kl_in_reward", "recipe-algorithm-idle-reference.zero-reward-coefficient"
         )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from reprise.core.findings import Severity
 from reprise.core.rules import is_text_name, render
 from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.setup import Setup
+from reprise.recipe.unknowns import Undecided
 
 __all__ = [
     "Judgement",
@@ -27,8 +29,12 @@ class NotApplicable(Exception):
     """The rule does not apply to this recipe; the text says why."""
 
 
-class Undecided(Exception):
-    """The rule could not be evaluated; the text says what is missing."""
+@lru_cache(maxsize=1024)
+def _line(source: str, text: str) -> int | None:
+    """The line of `text` in a source."""
+    words = r"\s+".join(re.escape(word) for word in text.split())
+    found = re.search(words, source)
+    return source.count("\n", 0, found.start()) + 1 if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +57,7 @@ class Source:
     def line(self, tree: VerlTree | None) -> int | None:
         """The line of the text in the tree's file (white space does not count), or None."""
         source = tree.source(self.file) if tree is not None else None
-        if source is None:
-            return None
-        words = r"\s+".join(re.escape(word) for word in self.text.split())
-        found = re.search(words, source)
-        return source.count("\n", 0, found.start()) + 1 if found else None
+        return None if source is None else _line(source, self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ def _group(setup: Setup, out: Judgement) -> None:
     out.show(f"n {setup.n} >= 2 for {estimator}")
     key = f"{_ROLLOUT}.n"
     if setup.n < 2:
-        out.error(key, "recipe-batch-group-size.too-small", estimator=estimator, n=setup.n)
+        out.warn(key, "recipe-batch-group-size.too-small", estimator=estimator, n=setup.n)
 
 
 RULES = (

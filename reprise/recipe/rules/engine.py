@@ -73,7 +73,9 @@ def _provider(setup: Setup, out: Judgement) -> None:
         key = f"{_OVERRIDE}.{name}"
         attribute = _SWITCHES.get(name)
         close = nearest_word(name, sorted(known.names))
-        if attribute:
+        if setup.known.foreign:
+            out.warn(key, "recipe-engine-overrides.other-version", provider=known.of, setting=key)
+        elif attribute:
             out.error(key, "recipe-engine-overrides.switch", attribute=attribute)
         elif attribute is not None:
             out.error(key, "recipe-engine-overrides.switch-set-by-bridge", setting=key)
@@ -109,7 +111,16 @@ def _engine_kwargs(setup: Setup, out: Judgement) -> None:
         node = f"{_ROLLOUT}.engine_kwargs.{setup.engine}"
         key = f"{node}.{name}"
         close = nearest_word(str(name), sorted(known.names))
-        if close:
+        if setup.known.foreign:
+            out.warn(
+                key,
+                "recipe-engine-kwargs.other-version",
+                engine=known.of,
+                name=name,
+                source=known.source,
+                setting=key,
+            )
+        elif close:
             out.error(
                 key,
                 "recipe-engine-kwargs.misspelt",

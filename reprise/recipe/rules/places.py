@@ -25,6 +25,12 @@ _LOGGERS = (
 )
 _SECRET = re.compile(r"(^|_)(api_?key|access_?key|secret(_key)?|password|passwd|token)$", re.I)
 _SECRET_VALUE = re.compile(r"^(hf_|sk-|ghp_|glpat-|xox[bp]-)[A-Za-z0-9_-]{8,}$")
+# What people write where a credential belongs.
+_NO_SECRET = re.compile(
+    r"your|x{3,}|\*{3,}|\.{3,}|<|^(none|null|empty|dummy|changeme|todo|test|token|key|api_?key"
+    r"|true|false|0|1)$|_here$|fill|replace|placeholder",
+    re.I,
+)
 # Folders that a run must not write to; nothing is opened here.
 _NODES_OWN = ("/tmp/", "/dev/shm/")  # noqa: S108
 # Below a role's folder, where verl puts Megatron's shards.
@@ -34,7 +40,9 @@ _INIT = "ray_kwargs.ray_init.runtime_env"
 
 def is_secret(name: str, value: object) -> bool:
     """Whether a setting looks like a credential in plain text (a reference `${…}` does not)."""
-    if not isinstance(value, str) or not value or value.startswith(("${", "/<")):
+    if not isinstance(value, str) or not value or value.startswith(("${", "/<", "<", "$")):
+        return False
+    if _NO_SECRET.search(value):
         return False
     return bool(_SECRET.search(name.rsplit(".", 1)[-1]) or _SECRET_VALUE.match(value))
 
@@ -45,7 +53,7 @@ def masked(value: str) -> str:
 
 
 def _absolute(value: str) -> bool:
-    return PurePosixPath(value).is_absolute() or "://" in value
+    return PurePosixPath(value).is_absolute() or "://" in value or value.startswith("~/")
 
 
 def _checkpoints(setup: Setup, out: Judgement) -> None:
@@ -55,7 +63,9 @@ def _checkpoints(setup: Setup, out: Judgement) -> None:
         out.show(f"{key}={value}")
         if not isinstance(value, str):
             continue
-        if not _absolute(value):
+        if not _absolute(value) and not setup.known.packaged:
+            out.warn(key, "recipe-paths-writes.relative-unpackaged", value=value, setting=key)
+        elif not _absolute(value):
             if key == keys[0]:
                 out.error(key, "recipe-paths-writes.relative-checkpoints", value=value)
             else:
@@ -83,7 +93,9 @@ def _loggers(setup: Setup, out: Judgement) -> None:
         path = environment.get(variable, "")
         if name in names and not _absolute(path):
             shown = path or "a relative folder"
-            if name == "file":
+            if not setup.known.packaged:
+                out.note("trainer.logger", "recipe-paths-loggers.unpackaged", name=name, path=shown)
+            elif name == "file":
                 out.error("trainer.logger", "recipe-paths-loggers.file-lost", path=shown)
             else:
                 out.error("trainer.logger", "recipe-paths-loggers.tensorboard-lost", path=shown)
@@ -124,11 +136,13 @@ def _paths(setup: Setup) -> Iterator[tuple[str, str]]:
 
 
 def _data_files(setup: Setup, out: Judgement) -> None:
+    if not setup.known.packaged:
+        raise NotApplicable("Ray ships no folder: a relative path is as good as where it is read")
     for key in ("data.train_files", "data.val_files"):
         value = setup.get(key)
         for name in value if isinstance(value, list) else [value]:
             out.show(f"{key}: {name}")
-            if isinstance(name, str) and not _absolute(name) and not name.startswith("~"):
+            if isinstance(name, str) and not _absolute(name):
                 out.warn(
                     key,
                     "recipe-paths-data.relative",

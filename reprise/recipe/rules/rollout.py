@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from reprise.core.nearby import nearest_word
 from reprise.recipe.rules.base import (
     Judgement,
     NotApplicable,
@@ -192,6 +195,24 @@ def _validation_size(setup: Setup, out: Judgement) -> None:
         out.warn(key, "recipe-rollout-validation-size.noisy", prompts=prompts)
 
 
+def _name(setup: Setup, out: Judgement) -> None:
+    source = setup.tree.source("workers/rollout/replica.py") if setup.tree else None
+    known = re.findall(r'RolloutReplicaRegistry\.register\(\s*"(\w+)"', source or "")
+    if not known:
+        raise Undecided("verl's list of rollout engines is not in this tree")
+    key = f"{_ROLLOUT}.name"
+    out.show(f"rollout.name {setup.engine} is one of {', '.join(known)}")
+    if setup.get(key) is not None and setup.engine not in known:
+        out.error(
+            key,
+            "recipe-rollout-name.verl-rollout-engine",
+            engine=setup.engine,
+            knowns=", ".join(known),
+            setting=key,
+            nearest_word=nearest_word(setup.engine, known) or known[0],
+        )
+
+
 def _temperature(setup: Setup, out: Judgement) -> None:
     temperature = float(setup.get(f"{_ROLLOUT}.temperature", 1.0))
     out.show(f"temperature {temperature:g} > 0")
@@ -219,6 +240,11 @@ def _truncated(setup: Setup, out: Judgement) -> None:
 
 
 RULES = (
+    Rule(
+        "recipe-rollout-name",
+        Source("workers/rollout/replica.py", 'RolloutReplicaRegistry.register("vllm"'),
+        _name,
+    ),
     Rule(
         "recipe-rollout-replicas",
         Source("workers/engine_workers.py", "assert self.world_size % infer_world_size == 0"),

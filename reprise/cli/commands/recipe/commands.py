@@ -19,6 +19,8 @@ from reprise.cli.commands.recipe.inputs import (
     VerlOption,
     lines_of,
     load_recipe,
+    script_report,
+    set_lines,
     wide,
 )
 from reprise.cli.commands.recipe.plan import convert, plan_recipe
@@ -143,6 +145,12 @@ def check(
         list[str] | None, typer.Option(help="Folder that all nodes share (repeatable).")
     ] = None,
     verl: VerlOption = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="KEY=VALUE for what a script leaves unknown: a variable or a setting."
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option(help="Print every rule with its numbers and its source.")
     ] = False,
@@ -152,40 +160,60 @@ def check(
 
     All rules run in one pass, against the config files of the locked verl.
     """
-    from reprise.flows.recipe import check_recipe
-    from reprise.recipe.config.overrides import read_lines
-    from reprise.recipe.load import Inputs
-    from reprise.recipe.script import judge_script, read_script
-
     project = find_project()
     _one_thing(model, of_model, script, overrides_file)
-    read = read_script(script) if script is not None else None
     lines = lines_of(overrides, algorithm)
-    if read is not None:
-        lines = [*read.engine_line(), *read.lines, *read.dropped, *lines]
-    elif overrides_file is not None:
-        lines = [*read_lines(overrides_file), *lines]
-    elif not model:
-        raise OperatorError("recipe-name.expected-recipe-script", "reprise recipe check")
-    foreign = read is not None or (overrides_file is not None and not model)
-    inputs = Inputs(
-        verl,
-        model_config,
-        runtime_env or _beside(read),
-        _config_name(read) if foreign else None,
-        (read.environment if read is not None else {}) if foreign else None,
-        tuple(shared) if shared else None,
-    )
-    loaded, _ = load_recipe(project, of_model or model, lines, inputs)
-    report = check_recipe(project, loaded)
-    if read is not None:
-        judge_script(report, read, loaded.tree)
-        report.data["overrides"] = [line.text for line in loaded.composition.lines]
+    folders = tuple(shared) if shared else None
+    if script is not None:
+        report = script_report(
+            project, script, of_model or model, lines, settings or [], verl, model_config,
+            runtime_env, folders,
+        )  # fmt: skip
+        label = report.data.pop("label")
+    else:
+        from reprise.flows.recipe import check_recipe
+
+        loaded = _loaded(
+            project, model, of_model, overrides_file, lines + set_lines(settings), verl,
+            model_config, runtime_env, folders,
+        )  # fmt: skip
+        report, label = check_recipe(project, loaded), loaded.tree.label()
     if not as_json:
-        sys.stdout.write(f"composed with {loaded.tree.label()}\n")
+        sys.stdout.write(f"composed with {label}\n")
         if explain:
             _print_rules(report)
     finish(report, as_json)
+
+
+def _loaded(
+    project: Any,
+    model: str,
+    of_model: str,
+    overrides_file: Path | None,
+    lines: list[Any],
+    verl: Path | None,
+    model_config: Path | None,
+    runtime_env: Path | None,
+    shared: tuple[str, ...] | None,
+) -> Any:
+    """A recipe, or a file of overrides, composed."""
+    from reprise.recipe.config.overrides import read_lines
+    from reprise.recipe.load import Inputs
+
+    if overrides_file is not None:
+        lines = [*read_lines(overrides_file), *lines]
+    elif not model:
+        raise OperatorError("recipe-name.expected-recipe-script", "reprise recipe check")
+    foreign = overrides_file is not None and not model
+    inputs = Inputs(
+        verl,
+        model_config,
+        runtime_env,
+        "ppo_trainer" if foreign else None,
+        {} if foreign else None,
+        shared,
+    )
+    return load_recipe(project, of_model or model, lines, inputs)[0]
 
 
 def _one_thing(model: str, of_model: str, script: Path | None, overrides_file: Path | None) -> None:
@@ -193,20 +221,6 @@ def _one_thing(model: str, of_model: str, script: Path | None, overrides_file: P
     for first, second in ((script, overrides_file), (model, of_model)):
         if first and second and first != second:
             raise OperatorError("recipe-name.expected-one-thing", f"{first} and {second}")
-
-
-def _config_name(read: Any) -> str:
-    name = (read.config_name or "") if read is not None else ""
-    return name.removesuffix(".yaml") or "ppo_trainer"
-
-
-def _beside(read: Any) -> Path | None:
-    """The runtime environment that the script names, if the file exists."""
-    if read is None or not read.runtime_env:
-        return None
-    path = Path(read.runtime_env)
-    path = path if path.is_absolute() else read.path.parent / path
-    return path if path.is_file() else None
 
 
 def _print_rules(report: Report) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from reprise.core.findings import Report
 from reprise.core.project import Project
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ __all__ = [
     "VerlOption",
     "lines_of",
     "load_recipe",
+    "script_report",
+    "set_lines",
     "wide",
 ]
 
@@ -61,3 +64,34 @@ def load_recipe(
     from reprise.recipe.load import load
 
     return load(project.root, model, lines, inputs, _say), project.recipes
+
+
+def set_lines(settings: list[str] | None) -> list[Any]:
+    """`--set KEY=VALUE` as overrides. Raises OperatorError for another form."""
+    from reprise.flows.script import split_set
+    from reprise.recipe.config.overrides import Line
+
+    _, keys = split_set(settings or [], "")
+    return [Line(f"{key}={value}", "--set") for key, value in keys.items()]
+
+
+def script_report(
+    project: Project,
+    path: Path,
+    model: str,
+    lines: list[Any],
+    settings: list[str],
+    verl: Path | None,
+    model_config: Path | None,
+    runtime_env: Path | None,
+    shared: tuple[str, ...] | None,
+) -> Report:
+    """The report of a launch script. Raises OperatorError, CannotTell."""
+    from reprise.flows.script import ScriptInputs, check_script, split_set
+    from reprise.recipe.script import read_script
+
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    variables, values = split_set(settings, text)
+    script = read_script(path, variables)
+    inputs = ScriptInputs(model, verl, model_config, runtime_env, shared, tuple(lines), values)
+    return check_script(project, script, inputs, _say)
