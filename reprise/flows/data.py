@@ -93,8 +93,8 @@ def fetch_data(
     for role, files in instead.items():
         fresh[role].extend(map(Path, files))
     if request.check and (fresh["train"] or fresh["val"]):
-        files = CheckRequest(tuple(fresh["train"]), tuple(fresh["val"]))
-        checked = check_data(project, files, progress, say)
+        placed = CheckRequest(tuple(fresh["train"]), tuple(fresh["val"]))
+        checked = check_data(project, placed, progress, say)
         # This command promises the bytes: without verl's source, the rest stays a warning.
         checked.checks = [
             done

@@ -47,9 +47,7 @@ def train(
         list[str] | None,
         typer.Option(help="Downgrade the errors of this rule to warnings; it is recorded."),
     ] = None,
-    attempts: Annotated[
-        int, typer.Option(min=1, help="Maximum attempts of this command.")
-    ] = 3,
+    attempts: Annotated[int, typer.Option(min=1, help="Maximum attempts of this command.")] = 3,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return as soon as the job is submitted.")
     ] = False,
