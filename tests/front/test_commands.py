@@ -69,7 +69,7 @@ def test_a_run_is_not_judged_by_another_recipes_reference(finished: Path) -> Non
     code, report = answer("reproduce", "--run", str(finished), "hy3")
     assert code == 1
     told = report["findings"][0]
-    assert told["message"] == "expected a run of hy3, found one of rehearsal"
+    assert told["message"] == "expected a run of hy3, found a run of rehearsal"
     assert told["fix"] == f"make reproduce MODEL=rehearsal RUN={finished}"
     assert sorted(path.name for path in finished.iterdir()) == ["run.json"]
 
