@@ -20,10 +20,12 @@ class OperatorError(Exception):
     def __init__(
         self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
+        own = rule
         if message is None:
+            own = rule_id(rule)
             message, fix = render(rule, values)
         super().__init__(f"{where}: {message}")
-        self.rule = rule_id(rule)
+        self.rule = own
         self.where = where
         self.message = message
         self.fix = fix

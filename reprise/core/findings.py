@@ -97,9 +97,15 @@ def make_finding(
 
     Where `message` is given, `rule` is a plain id and `message` and `fix` are used as they are.
     """
+    own = _own_rule(rule, message)
     if message is None:
         message, fix = rules.render(rule, values)
-    return Finding(rules.rule_id(rule), severity, where, message, fix)
+    return Finding(own, severity, where, message, fix)
+
+
+def _own_rule(rule: str, message: str | None) -> str:
+    """The rule of a text; with a message of its own `rule` stays, such as the entry `tree.verl`."""
+    return rules.rule_id(rule) if message is None else rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +140,14 @@ class Report:
 
         `rule` names a text of the registry, filled with `values`; or a rule, with its own text.
         """
-        self.checks.append(Check(rules.rule_id(rule), State.FAILED))
+        self.checks.append(Check(_own_rule(rule, message), State.FAILED))
         self._add(Severity.ERROR, rule, where, message, fix, values)
 
     def unknown(
         self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
         """Record that a rule could not be evaluated, and why; arguments as of `failed`."""
-        self.checks.append(Check(rules.rule_id(rule), State.UNKNOWN))
+        self.checks.append(Check(_own_rule(rule, message), State.UNKNOWN))
         self._add(Severity.WARNING, rule, where, message, fix, values)
 
     def warn(
