@@ -183,7 +183,7 @@ baseline: ## Record the rehearsal's reference runs; continues where it stopped [
 	@$(REPRISE) baseline $${SEEDS:+--seeds "$$SEEDS"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"}
 
 ##@ Runs
-.PHONY: runs status logs stop checkpoint-check
+.PHONY: runs status logs triage stop checkpoint-check
 runs: ## List the newest runs [MODEL=hy3]
 	@$(OPERATOR)
 	@$(REPRISE) runs $${MODEL:+-- "$$MODEL"}
@@ -195,6 +195,10 @@ status: ## Show the state of a run and its alarms [RUN=id; else the newest] [WAT
 logs: ## Print the log of a run's job [RUN=id; else the newest] [FOLLOW=1] [ATTEMPT=n]
 	@$(OPERATOR)
 	@$(REPRISE) logs $${FOLLOW:+--follow} $${ATTEMPT:+--attempt "$$ATTEMPT"} $${RUN:+-- "$$RUN"}
+
+triage: ## The first root cause of a failure: RUN=id (other logs: reprise triage PATH...)
+	@$(OPERATOR)
+	@$(REPRISE) triage -- "$${RUN:?name the run: RUN=...}"
 
 stop: ## Stop a run (its job only): RUN=id
 	@$(OPERATOR)
@@ -243,6 +247,7 @@ docs: ## Write docs/cli.md (commands' help), docs/rules.md (registry), docs/sche
 	@.venv/bin/python scripts/cli_reference.py
 	@.venv/bin/python scripts/rules_reference.py
 	@.venv/bin/python scripts/json_schemas.py
+	@.venv/bin/python scripts/triage_table.py
 
 docs-site: docs ## Build docs/ as a site, without a network
 	@.venv/bin/mkdocs build --quiet --strict

@@ -1,8 +1,8 @@
-"""One rank of an all-reduce over torch.distributed: is the sum right, and how fast is it.
+"""One rank of an all-reduce over torch.distributed: checks the sum, measures the bandwidth.
 
-Stands alone; started on every host at once. A_RANK, A_WORLD, A_ADDRESS, A_PORT, A_BACKEND (gloo,
-nccl or mccl), A_DEVICE (torch's name of it), A_MIB. Prints the bus bandwidth as nccl-tests do:
-2 (n - 1) / n * bytes / time.
+Needs no other file; started on every host at once. A_RANK, A_WORLD, A_ADDRESS, A_PORT, A_BACKEND
+(gloo, nccl or mccl), A_DEVICE (torch's name of it), A_MIB. Prints the bus bandwidth as defined by
+nccl-tests: 2 (n - 1) / n * bytes / time.
 """
 
 import os

@@ -2,15 +2,15 @@
 # Start Ray on one node. The command is "$@"; variables for Ray are exported in front of this text.
 #   N_ID the cluster's id   N_ROOT its folder on the node   N_TOKEN its token
 #   N_ENGINE, N_NAME the container's engine and name, when the command starts one
-# On a failure the command's own last lines are printed and nothing that it started is left.
+# After a failure, the last lines of the command are printed and its processes are stopped.
 set -u
 : "${N_ID:?}" "${N_ROOT:?}" "${N_TOKEN:?}" "${N_ENGINE=}" "${N_NAME=}"
 PATH=$PATH:/usr/sbin:/sbin
 umask 077
 
-# Made anew, never taken over: another user could have laid a folder of that name in wait.
+# Always a new folder: another user could have prepared one with this name.
 if ! mkdir "$N_ROOT"; then
-    printf '%s is there already; a cluster that was not stopped?\n' "$N_ROOT" >&2
+    printf '%s exists; was an earlier cluster not stopped?\n' "$N_ROOT" >&2
     exit 1
 fi
 printf '%s\n' "$N_ID" >"$N_ROOT/.reprise"
@@ -20,7 +20,7 @@ cd "$N_ROOT" || exit 1
 env REPRISE_CLUSTER="$N_ID" "$@" >"$N_ROOT/start.log" 2>&1
 code=$?
 if [ "$code" = 0 ] && [ -n "$N_NAME" ]; then
-    # The engine returns before the container's command has shown whether it lives.
+    # The engine returns before the container's command may fail.
     sleep 3
     if [ "$("$N_ENGINE" inspect -f '{{.State.Running}}' "$N_NAME" 2>&1)" != true ]; then
         "$N_ENGINE" logs --tail 20 "$N_NAME" >>"$N_ROOT/start.log" 2>&1
@@ -28,12 +28,12 @@ if [ "$code" = 0 ] && [ -n "$N_NAME" ]; then
     fi
 fi
 if [ "$code" != 0 ]; then
-    # Colours and blank lines are for a terminal.
+    # Without colours and blank lines.
     sed 's/\x1b\[[0-9;]*[A-Za-z]//g' "$N_ROOT/start.log" | grep -v '^[[:space:]]*$' | tail -n 12 >&2
     exit "$code"
 fi
 grep -lF "REPRISE_CLUSTER=$N_ID" /proc/[0-9]*/environ 2>/dev/null | while IFS=/ read -r _ _ pid _; do
-    # Field 22 of stat, the start time, tells a pid that is used again from the recorded one.
+    # Field 22 of stat, the start time, distinguishes a reused pid from the recorded process.
     start=$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f20)
     [ -z "$start" ] || printf '%s %s %s\n' "$pid" "$start" "$(cat "/proc/$pid/comm")"
 done | tee "$N_ROOT/pids" | sed 's/^/= pid /'

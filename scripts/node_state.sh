@@ -1,5 +1,5 @@
 #!/bin/sh
-# Is this cluster's Ray alive on this node? Prints as scripts/probe.sh prints; changes nothing.
+# The processes of this cluster on this node. Output as of scripts/probe.sh; read only.
 #   N_ID the cluster's id   N_ENGINE, N_NAME of its container, if it has one
 set -u
 : "${N_ID:?}" "${N_ENGINE=}" "${N_NAME=}"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stop what carries one cluster's id on this node, and nothing else; print what would not go.
+# Stop the processes of one cluster id on this node, and no others; print those that remain.
 #   N_ID the cluster's id   N_ROOT its folder   N_ENGINE, N_NAME of its container, if it has one
 set -u
 : "${N_ID:?}" "${N_ROOT:?}" "${N_ENGINE=}" "${N_NAME=}"
@@ -40,7 +40,7 @@ list=$(mktemp) || exit 1
 trap 'rm -f "$list"' EXIT
 if [ -n "$N_NAME" ] && command -v "$N_ENGINE" >/dev/null 2>&1; then
     if [ "$("$N_ENGINE" inspect -f '{{index .Config.Labels "reprise.cluster"}}' "$N_NAME" 2>/dev/null)" = "$N_ID" ]; then
-        # What root wrote inside can be removed from inside only.
+        # Files of root in the container can only be removed inside it.
         "$N_ENGINE" exec "$N_NAME" rm -rf "$N_ROOT/r" >/dev/null 2>&1
         "$N_ENGINE" rm -f "$N_NAME" >/dev/null || printf '= left container %s\n' "$N_NAME"
     fi

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Shared storage is proved by a file that one host wrote: read it here, or remove it (P_REMOVE=yes).
-# Printed as scripts/probe.sh prints. P_SHARED holds NAME=PATH a line, P_NONCE the file's word.
+# Check shared storage with a file that the head wrote: read it, or remove it (P_REMOVE=yes).
+# Output as of scripts/probe.sh. P_SHARED has NAME=PATH per line, P_NONCE is the file's content.
 set -u
 : "${P_SHARED=}" "${P_NONCE:?}" "${P_REMOVE=}"
 printf '%s\n' "$P_SHARED" | while IFS='=' read -r name path; do

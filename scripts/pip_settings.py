@@ -59,7 +59,10 @@ def variables(values: dict[str, str]) -> dict[str, str]:
 def main() -> None:
     """Print one `export` a setting that uv does not have yet."""
     listing = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "pip", "config", "list"],
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
     ).stdout
     for name, value in variables(settings(listing)).items():
         if not os.environ.get(name):

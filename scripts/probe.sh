@@ -1,8 +1,8 @@
 #!/bin/sh
-# Look at one machine and print what is there: read only, but for one file that `store_nonce` names.
+# Read the state of one machine and print it. Read only, except for one file (P_NONCE, P_STORE).
 #
-# Printed: `= KEY VALUE` a fact, `? KEY REASON` a fact that could not be found out. Nothing here
-# decides what is right; reprise/cluster/doctor/facts.py reads it. Fed to `sh -s` behind assignments of
+# Output: `= KEY VALUE` a fact, `? KEY REASON` a fact that could not be read. The script does not
+# judge; reprise/cluster/doctor/facts.py reads it. Fed to `sh -s` behind assignments of
 # the variables in capitals; lists hold one entry a line (P_SHARED: NAME=PATH).
 # Every foreign command has a time limit: a driver that hangs must not hang the probe.
 set -u
@@ -74,7 +74,7 @@ network() {
         name=${path##*/}
         state=$(cat "$path/operstate" 2>/dev/null)
         speed=$(cat "$path/speed" 2>/dev/null)
-        fact card "$name ${state:-unknown} ${speed:--1}"
+        fact interface "$name ${state:-unknown} ${speed:--1}"
     done
     for port in /sys/class/infiniband/*/ports/*; do
         [ -d "$port" ] || continue
@@ -137,7 +137,7 @@ listening() {
 }
 
 space() {
-    # The nearest folder that exists stands for one that is still to be made.
+    # For a folder that does not exist yet, its nearest existing parent.
     printf '%s\n' "$P_PATHS" | while read -r path; do
         [ -n "$path" ] || continue
         place=$path
@@ -198,7 +198,7 @@ kernel_log() {
     fi
 }
 
-# The question of the machine's accelerator (reprise/machines) comes in front of this script.
+# The commands of the accelerator (reprise/machines) are defined before this script.
 has_question() { [ "$(command -v accelerator_facts)" = accelerator_facts ]; }
 
 owners() {

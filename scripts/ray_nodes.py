@@ -1,6 +1,7 @@
-"""Ask the dashboard's node list which nodes are alive, until it says what is expected.
+"""Poll the dashboard's node list until all expected nodes are alive.
 
-Runs on the head, stands alone. N_URL, N_TOKEN_FILE, N_SECONDS, N_EXPECT ("ADDRESS GPUS" a line).
+Runs on the head, without other files.
+N_URL, N_TOKEN_FILE, N_SECONDS, N_EXPECT ("ADDRESS GPUS" per line).
 `ray status` counts dead nodes as active for a while; this list does not.
 """
 
@@ -31,7 +32,7 @@ def ask() -> list[dict[str, Any]]:
 
 
 def rows(summary: list[dict[str, Any]]) -> dict[str, tuple[str, float, str]]:
-    """Address, state, GPUs and reason of each node; a living one hides its dead forerunners."""
+    """Address, state, GPUs and reason of each node; an alive one replaces earlier dead ones."""
     found: dict[str, tuple[str, float, str]] = {}
     for node in summary:
         raylet = node.get("raylet", {})
@@ -51,7 +52,7 @@ def main() -> None:
         found: dict[str, tuple[str, float, str]] = {}
         try:
             found = rows(ask())
-        except Exception as error:  # the API comes up after the head: told at the end
+        except Exception as error:  # the API starts after the head: reported at the end
             reason = f"{type(error).__name__}: {error}"
         ready = bool(found) and all(
             found.get(address, ("",))[0] == "ALIVE" and found[address][1] >= float(gpus)

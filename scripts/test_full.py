@@ -46,7 +46,7 @@ Status = tuple[str, str, str | tuple[str, Mapping[str, bool]]]
 def git(*words: str) -> str:
     """What git prints; ends the program with its own words when it fails."""
     command = ["git", "-C", str(ROOT), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         sys.exit(f"error: git {words[0]}: {done.stderr.strip()}")
     return done.stdout
@@ -146,7 +146,7 @@ class State:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         try:
             yield json.loads(line)
         except ValueError:
@@ -213,7 +213,7 @@ def result_of(parts: Sequence[pytest.TestReport]) -> Result:
 def processor() -> str:
     """The processor's model as the kernel names it, or "unknown processor"."""
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return "unknown processor"
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
@@ -267,7 +267,7 @@ def skips(state: State) -> list[str]:
 
 def put_into(page: Path, text: str) -> None:
     """Replace what stands between the page's two markers."""
-    whole = page.read_text()
+    whole = page.read_text(encoding="utf-8")
     before, begin, rest = whole.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

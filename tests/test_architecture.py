@@ -16,7 +16,7 @@ LAYERS = (
     *("core", "machines", "lock", "hub", "metrics", "trees", "images", "bundle", "curves"),
     *("models", "data", "rehearsal", "triage", "runs", "cluster", "recipe", "flows", "cli"),
 )
-MOST_FILES = 16
+MOST_FILES = 18
 MODULES = sorted((ROOT / "reprise").rglob("*.py"))
 FOLDERS = sorted({path.parent for path in MODULES} - {ROOT / "reprise"})
 

@@ -24,13 +24,14 @@ __all__ = ["app", "main"]
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
 _GROUPS = (
     *("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "train", "reproduce"),
-    *("rehearsal", "runs", "checkpoint", "curves", "image", "explain"),
+    *("rehearsal", "runs", "triage", "checkpoint", "curves", "image", "explain"),
 )
 # Commands whose module has another name.
 _MODULES = {
     **dict.fromkeys(("status", "logs", "stop"), "runs"),
     **dict.fromkeys(("init", "hosts", "doctor"), "cluster"),
     "baseline": "reproduce",
+    "support-bundle": "triage",
 }
 
 

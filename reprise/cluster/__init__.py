@@ -1,4 +1,4 @@
-"""The hosts of a cluster: hostfile, site file, SSH, and the life of Ray on them.
+"""The hosts of a cluster: hostfile, site file, SSH; start, status and stop of Ray on them.
 
-Whether the hosts are ready for training is the doctor's part.
+doctor/ checks whether the hosts are ready for training.
 """

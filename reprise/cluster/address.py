@@ -1,4 +1,4 @@
-"""The address of a cluster's Jobs API, which is easily taken for one of Ray's other addresses."""
+"""The address of a cluster's Jobs API, which is easily confused with Ray's other addresses."""
 
 from __future__ import annotations
 
@@ -9,43 +9,42 @@ from reprise.core.errors import OperatorError
 
 __all__ = ["jobs_address"]
 
-_RULE = "ray-address"
 _GCS, _CLIENT, _DASHBOARD = 6379, 10001, 8265
-_OTHER = {_GCS: "the cluster's own port", _CLIENT: "the port of the Ray client"}
+_OTHER = {_GCS: "the cluster's own port (GCS)", _CLIENT: "the port of the Ray client"}
 
 
 def jobs_address(text: str, on_head: bool = False) -> tuple[str, str | None]:
     """The address as http://HOST:PORT, and a note when it was completed.
 
-    `on_head` says that this machine is the head: a loopback address means another machine
-    anywhere else. Raises OperatorError for an address that cannot be the Jobs API's.
+    `on_head`: this machine is the head, so a loopback address is valid. Raises OperatorError for an
+    address that cannot be the Jobs API's.
     """
     note = None
     if "://" not in text:
-        text, note = f"http://{text}", "http:// was put in front"
+        text, note = f"http://{text}", "http:// was added"
     scheme, _, rest = text.partition("://")
     if scheme not in ("http", "https"):
-        fix = f"write http://HOST:{_DASHBOARD}"
-        raise OperatorError(_RULE, text, f"{scheme}:// is not the Jobs API's protocol", fix)
+        raise OperatorError("ray-address.other-protocol", text, scheme=scheme, dashboard=_DASHBOARD)
     place = rest.split("/", 1)[0]
     if "@" in place:
-        raise OperatorError("ray-address.holds-login-ray", text)
+        raise OperatorError("ray-address.login", text)
     if place.count(":") > 1 and not place.startswith("["):
-        raise OperatorError("ray-address.ipv-address-stands", text, dashboard=_DASHBOARD)
+        raise OperatorError("ray-address.ipv6-brackets", text, dashboard=_DASHBOARD)
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise OperatorError(_RULE, text, str(error), f"write http://HOST:{_DASHBOARD}") from None
+        raise OperatorError(
+            "ray-address.not-a-url", text, reason=error, dashboard=_DASHBOARD
+        ) from None
     if not host or port is None:
-        fix = f"write http://HOST:{_DASHBOARD}"
-        raise OperatorError(_RULE, text, "names no host or no port", fix)
+        raise OperatorError("ray-address.incomplete", text, dashboard=_DASHBOARD)
     if port in _OTHER:
         raise OperatorError(
-            "ray-address.jobs-api-s", text, port=port, other=_OTHER[port], dashboard=_DASHBOARD
+            "ray-address.other-port", text, port=port, other=_OTHER[port], dashboard=_DASHBOARD
         )
     if _is_loopback(host) and not on_head:
-        raise OperatorError("ray-address.loopback-address-machine", text)
+        raise OperatorError("ray-address.loopback", text, dashboard=_DASHBOARD)
     shown = f"[{host}]" if ":" in host else host
     return f"{scheme}://{shown}:{port}", note
 

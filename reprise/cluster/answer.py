@@ -1,4 +1,4 @@
-"""What one host answered: reached or not, the script's own exit code, and its output."""
+"""The answer of one host: reached or not, the script's own exit code, and its output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Answer", "Outcome", "classify"]
 
 
 class Outcome(StrEnum):
-    """Why a host's answer is what it is. Only OK and FAILED carry an exit code of the script."""
+    """The outcome on one host. Only OK and FAILED have an exit code of the script."""
 
     OK = "ok"
     FAILED = "failed"
@@ -36,8 +36,8 @@ _SAID = (
 class Answer:
     """The answer of `host`.
 
-    `code` is the script's exit code (None: it did not end), `output` what it printed, without
-    what a login shell printed around it, `said` the last lines of standard error. `began` and
+    `code` is the script's exit code (None: it did not end), `output` its standard output without
+    that of the login shell, `said` the last lines of standard error. `began` and
     `ended` are seconds since the epoch on this machine's clock around the whole call.
     """
 
@@ -63,10 +63,10 @@ class Answer:
 def classify(
     raw: str, said: str, status: int | None, nonce: str, connected: bool
 ) -> tuple[Outcome, int | None, str]:
-    """Outcome, the script's exit code and its output, from what the SSH client left.
+    """Outcome, the script's exit code and its output, from the output of the SSH client.
 
     `status` is the client's exit code, None when it was ended at the time limit. The markers
-    tell the script's words from a banner's, and a script that returns 255 from a client that
+    separate the script's output from a banner, and a script that returns 255 from a client that
     could not connect.
     """
     _, begun, rest = raw.partition(f"\n@@begin {nonce}\n")
@@ -83,7 +83,7 @@ def classify(
 
 
 def _not_run(status: int, said: str, begun: bool) -> Outcome:
-    """Why a client that ended with `status` did not bring the script to its end."""
+    """Why the script did not finish, when the client ended with `status`."""
     if begun or status not in (127, 255):
         return Outcome.CUT
     if status == 127:

@@ -1,4 +1,4 @@
-"""The exact command that starts Ray on each node, and the variables that it is given."""
+"""The exact command that starts Ray on each node, and its environment variables."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NO_PROXY = ("no_proxy", "NO_PROXY")
 
 @dataclass(frozen=True, slots=True)
 class NodeCommand:
-    """What runs on `node`: `words` with `variables` in its environment."""
+    """The command of `node`: arguments `words`, with `variables` in its environment."""
 
     node: Node
     words: tuple[str, ...]
     variables: Mapping[str, str]
 
     def shown(self) -> str:
-        """The command as one line of shell; values of what sounds like a secret are masked."""
+        """The command as one line of shell; values that may be secrets are masked."""
         pairs = [
             f"{name}={'***' if _SECRET.search(name) and '/' not in value else shlex.quote(value)}"
             for name, value in self.variables.items()
@@ -51,7 +51,7 @@ def node_command(record: Record, node: Node, machine: Machine, site: Site) -> No
 
 
 def _flags(record: Record, node: Node, machine: Machine, site: Site) -> list[str]:
-    """Flags of `ray start`: every address and port stated, nothing left to a guess."""
+    """Flags of `ray start`: every address and port is explicit."""
     ports = site.ports
     head = node is record.nodes[0]
     flags = [f"--node-ip-address={node.ip}", f"--node-name={node.name}"]
@@ -86,7 +86,7 @@ def _flags(record: Record, node: Node, machine: Machine, site: Site) -> list[str
 
 
 def _variables(record: Record, node: Node, machine: Machine, site: Site) -> dict[str, str]:
-    """The site's variables win over the machine's; what makes the cluster one wins over both."""
+    """The site's variables override the machine's; those of the cluster itself override both."""
     names = [value for other in record.nodes for value in (other.name, other.ip)]
     interfaces = dict.fromkeys(machine.accelerator.interface_variables, node.interface)
     given = {**interfaces, **site.variables}
@@ -98,7 +98,7 @@ def _variables(record: Record, node: Node, machine: Machine, site: Site) -> dict
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": f"{record.root}/token",
         "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
-        # Scratch files of processes that are killed go with the cluster's folder.
+        # Scratch files of killed processes are removed with the cluster's folder.
         "TMPDIR": given.get("TMPDIR", record.root),
     }
 
@@ -106,7 +106,7 @@ def _variables(record: Record, node: Node, machine: Machine, site: Site) -> dict
 def _container(
     record: Record, machine: Machine, site: Site, variables: Mapping[str, str]
 ) -> list[str]:
-    """The engine's words up to the image; `-e NAME` takes the value from the environment."""
+    """The engine's arguments up to the image; `-e NAME` takes the value from the environment."""
     words = [record.engine, "run", "-d", "--name", record.container]
     words += ["--label", f"reprise.cluster={record.id}", "--network=host", "--ipc=host"]
     words += [*machine.profile.container_flags, *site.container.flags]

@@ -1,4 +1,4 @@
-"""doctor.json: what the doctor found before a submission, for people who read it by program."""
+"""doctor.json: the doctor's report before a submission, for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KIND = Kind(
     noun="the doctor's report",
     version=1,
     fix="restore the file; a new report: reprise doctor HOSTFILE --json",
-    absent="name doctor.json of a run folder; runs on this machine alone have none",
+    absent="name doctor.json of a run folder; a run on this machine alone does not have one",
 )
 
 
@@ -30,7 +30,7 @@ class CheckState(Part):
 
 
 class HostFinding(Part):
-    """Something found; `where` names the hosts, folded (node[1-4])."""
+    """A finding; `where` names the hosts, folded (node[1-4])."""
 
     rule: str
     severity: Severity
@@ -49,7 +49,7 @@ class HostData(Part):
 
 
 class Group(Part):
-    """Hosts with the same problems; no problems: all is well there."""
+    """Hosts with the same problems; an empty list: the hosts are fine."""
 
     hosts: str
     problems: list[str]
@@ -69,7 +69,7 @@ class Diagnosis(Document):
 
 
 def diagnosis_of(report: Report) -> Diagnosis:
-    """The doctor's `report` (of reprise.cluster.doctor.doctor.report_of) as it is written."""
+    """The doctor's `report` (of reprise.cluster.doctor.doctor.report_of) as a document."""
     return Diagnosis.model_validate(report.to_json(), strict=False)
 
 

@@ -1,4 +1,4 @@
-"""First look around: a site file and a hostfile to edit, every line with its reason."""
+"""Detect this site: a site file and a hostfile to edit, every line with its reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Found:
 
 
 def allocation(environment: Mapping[str, str], mpi_hostfile: Path) -> Found | None:
-    """The node list of SLURM, PBS, Volcano or the Kubernetes MPI operator; None outside of any.
+    """The node list of SLURM, PBS, Volcano or the Kubernetes MPI operator; else None.
 
     `mpi_hostfile` is where the MPI operator mounts its hostfile (/etc/mpi/hostfile).
     """
@@ -61,12 +61,12 @@ def hostfile_text(found: Found | None, here: str, slots: int) -> str:
     """A hostfile with the allocation's hosts, or with this machine as an example."""
     count = found.slots or slots if found else slots
     lines = [
-        "# One host a line, the first is the head; docs/cluster.md lists every form.",
-        f"# slots: accelerators of the host; {count} is "
-        + ("what the scheduler gave" if found and found.slots else "what this kind of machine has"),
+        "# One host per line, the first is the head; docs/cluster.md lists every form.",
+        f"# slots: GPUs of the host; {count} is "
+        + ("from the scheduler" if found and found.slots else "the default of this machine"),
     ]
     if found is None:
-        lines += ["# No allocation of a scheduler was found: name your hosts here."]
+        lines += ["# No allocation of a scheduler was found: list your hosts here."]
     else:
         lines += [f"# Hosts: from {found.why}."]
     lines += [f"{name} slots={count}" for name in (found.hosts if found else (here,))]
@@ -74,10 +74,10 @@ def hostfile_text(found: Found | None, here: str, slots: int) -> str:
 
 
 def site_text(facts: Facts, machine: str, why: str, python: str) -> str:
-    """A site file; what was found but is a choice stands there as a comment."""
+    """A site file; settings that were found but are optional are comments."""
     lines = [
-        f"# What is true of this site and of no recipe; written on {facts.one('hostname')}.",
-        "# A line with # in front is a choice that was found and is yours to make.",
+        f"# Settings of this site, for all recipes; written on {facts.one('hostname')}.",
+        "# Lines that start with # are suggestions: remove the # to use them.",
         "",
         f"machine = {_toml(machine)}  # {why}",
         "",
@@ -86,7 +86,7 @@ def site_text(facts: Facts, machine: str, why: str, python: str) -> str:
         *_mounts(facts),
         "",
         "[network]",
-        *_cards(facts),
+        *_interfaces(facts),
         "",
         "[container]",
         '# image = "verlai/verl@sha256:..."  # without one, Ray runs in paths.python',
@@ -100,7 +100,7 @@ def site_text(facts: Facts, machine: str, why: str, python: str) -> str:
 def _mounts(facts: Facts) -> list[str]:
     mounts = [value.split(" ") for value in facts.all("mount")]
     if not mounts:
-        return ["# no shared file system is mounted here: data, model, checkpoints, code"]
+        return ["# no shared file system is mounted here; keys: data, model, checkpoints, code"]
     lines = []
     for path, kind, *_ in mounts:
         for name in ("data", "model", "checkpoints", "code"):
@@ -109,19 +109,20 @@ def _mounts(facts: Facts) -> list[str]:
     return lines
 
 
-def _cards(facts: Facts) -> list[str]:
-    speeds = {value.split(" ")[0]: value.split(" ")[2] for value in facts.all("card")}
-    lines = ["# without a card's name, the one that routes to the head is taken on each host"]
+def _interfaces(facts: Facts) -> list[str]:
+    speeds = {value.split(" ")[0]: value.split(" ")[2] for value in facts.all("interface")}
+    lines = ["# without interface=, each host uses the one that routes to the head"]
     for address in facts.addresses():
-        if not address.local and not INNER.match(address.card):
-            lines.append(f"# interface = {_toml(address.card)}  # {_card(address, speeds)}")
+        if not address.local and not INNER.match(address.interface):
+            note = _interface_note(address, speeds)
+            lines.append(f"# interface = {_toml(address.interface)}  # {note}")
     return lines
 
 
-def _card(address: Address, speeds: Mapping[str, str]) -> str:
-    speed = speeds.get(address.card, "")
+def _interface_note(address: Address, speeds: Mapping[str, str]) -> str:
+    speed = speeds.get(address.interface, "")
     known = f", {int(speed) // 1000} Gbit/s" if speed.isdigit() and int(speed) >= 1000 else ""
-    return f"holds {address.ip}/{address.prefix}{known}"
+    return f"has {address.ip}/{address.prefix}{known}"
 
 
 def _variables(facts: Facts) -> list[str]:
@@ -131,7 +132,7 @@ def _variables(facts: Facts) -> list[str]:
         value = environment.get(name) or environment.get(name.upper())
         if not value:
             continue
-        # A password is masked by the probe: such a value cannot be used as it is.
+        # The probe masks passwords: such a value cannot be used as it is.
         mark = "# " if "***" in value else ""
         lines.append(f"{mark}{name} = {_toml(value)}  # set on this machine")
     return lines or ["# no proxy is set on this machine"]
@@ -146,13 +147,13 @@ def _word(text: str) -> str:
 
 
 def write_new(path: Path, text: str, report: Report) -> None:
-    """Write a file that is not there yet; one that is there is left as it is, and told of."""
+    """Write a new file; an existing one is left as it is, with a note."""
     if path.exists():
-        report.note("init.already-left", str(path))
+        report.note("init.kept", str(path))
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     except OSError as error:
-        raise OperatorError("init.could-written", str(path), strerror=error.strerror) from None
-    report.note("init.written-read-every", str(path))
+        raise OperatorError("init.not-written", str(path), reason=error.strerror) from None
+    report.note("init.written", str(path))

@@ -1,4 +1,4 @@
-"""The cluster's own word on its nodes, and each host's word on its processes."""
+"""The node list of the head, and the processes of each host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class NodeList:
-    """The head's list by address; `why` says why there is none."""
+    """The head's list by address; `why` is the reason when it could not be read."""
 
     nodes: Mapping[str, Listed]
     why: str | None = None
@@ -33,7 +33,7 @@ class NodeList:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a host itself says. `names` are its processes of this cluster, by pid."""
+    """The state that a host itself reports. `names` are its processes of this cluster, by pid."""
 
     answer: Answer
     names: Mapping[str, str]
@@ -46,7 +46,7 @@ class Standing:
 
 
 def api_job(record: Record, scripts: Scripts, gpus: Mapping[str, int], seconds: float) -> str:
-    """The script that asks the head for its nodes until `gpus` (by address) are there."""
+    """The script that asks the head for its nodes until `gpus` (by address) are listed."""
     exported = {
         "N_URL": record.address,
         "N_TOKEN_FILE": f"{record.root}/token",
@@ -73,7 +73,7 @@ def ask_api(
 
 
 def node_list(answer: Answer) -> NodeList:
-    """The list out of the head's answer."""
+    """The node list in the head's answer."""
     facts = parse_facts(answer.host, answer.output)
     if facts.one("api") != "yes":
         said = (answer.said.splitlines() or [answer.outcome.value])[-1]
@@ -92,7 +92,7 @@ def state_job(record: Record, node: Node, scripts: Scripts) -> tuple[Node, str]:
 
 
 def standing_of(answers: Sequence[Answer]) -> dict[str, Standing]:
-    """By host name: what each host said."""
+    """The state that each host reports, by host name."""
     found = {}
     for answer in answers:
         facts = parse_facts(answer.host, answer.output)

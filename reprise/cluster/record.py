@@ -1,7 +1,7 @@
-"""What is known of a cluster that was started: written before anything starts, removed last.
+"""The record of a cluster: written before anything starts, removed last.
 
-It lies in the operator's state folder, one a hostfile, so that `down` finds what an `up` that was
-killed has left. The token lies beside it, for its owner's eyes alone.
+It is in the operator's state folder, one per hostfile, so that `down` can clean up after a killed
+`up`. The token is in the same folder, readable by its owner alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from platformdirs import user_state_path
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from reprise.cluster.hosts.hostfile import Host
 from reprise.core.documents import Document, Kind, Part, read_document, write_document
@@ -27,7 +27,7 @@ _KIND = Kind(
     noun="the record of a cluster",
     version=1,
     fix="correct the file (docs/schemas/cluster.json lists its keys); without it, reprise doctor "
-    "HOSTFILE lists what runs on the hosts",
+    "HOSTFILE lists the Ray processes on the hosts",
     absent="start the cluster: reprise cluster up HOSTFILE",
 )
 
@@ -38,7 +38,7 @@ class Node(Part):
     name: str
     slots: int
     ip: str
-    interface: str
+    interface: str = Field(validation_alias=AliasChoices("interface", "card"))
     user: str | None = None
     port: int | None = None
 
@@ -69,7 +69,7 @@ class Record(Document):
 
     @property
     def folder(self) -> Path:
-        """Where the record lies."""
+        """The folder of the record."""
         return _folder(Path(self.hostfile))
 
     @property
@@ -93,11 +93,11 @@ class Record(Document):
         write_document(self.folder / "cluster.json", self)
 
     def remove(self) -> None:
-        """Forget the cluster, token included: when nothing of it is left."""
+        """Remove the record and the token, once the cluster is stopped on all hosts."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def shown(self) -> dict[str, Any]:
-        """What `--json` prints of it; the token is named, never shown."""
+        """The record as `--json` prints it: the path of the token, never the token."""
         return {
             "id": self.id,
             "address": self.address,
@@ -107,7 +107,7 @@ class Record(Document):
 
 
 def bracketed(ip: str) -> str:
-    """An address as it stands in a URL or before a port."""
+    """An address as written in a URL or before a port."""
     return f"[{ip}]" if ":" in ip else ip
 
 
@@ -117,7 +117,7 @@ def _folder(hostfile: Path) -> Path:
 
 
 def find_record(hostfile: Path) -> Record | None:
-    """The cluster that was started from this hostfile; None when none is known.
+    """The cluster that was started from this hostfile; None when it has none.
 
     Raises OperatorError when the record cannot be read.
     """

@@ -1,7 +1,7 @@
-"""The site file: what is true of one cluster and of no recipe (paths, cards, mounts, proxies).
+"""The site file: settings of one cluster for all recipes (paths, interfaces, mounts, proxies).
 
-It lies outside the repository: SITE=, else `reprise/site.toml` in the user's configuration
-folder. A missing file is no error: every value has a default.
+It is outside the repository: SITE=, else `reprise/site.toml` in the user's configuration
+folder. The file is optional: every value has a default.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ __all__ = ["Container", "Paths", "Ports", "Site", "SshSettings", "load_site", "s
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,31}")
-_RULE = "site"
 
 
 class _Table(BaseModel):
-    """One table of the file: no key that is not known, nothing changed after reading."""
+    """One table of the file: unknown keys are errors, values are read-only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +36,7 @@ def _absolute(value: str) -> str:
 
 
 class SshSettings(_Table):
-    """How the nodes are reached; everything else is the user's own ssh_config."""
+    """Settings of SSH to the nodes; all others are in the user's own ssh_config."""
 
     config: str | None = None
     parallel: Annotated[int, Field(ge=1, le=512)] = 64
@@ -51,7 +50,7 @@ class Paths(_Table):
     """
 
     python: str = "/usr/bin/python3"
-    temp: str = "/tmp"  # noqa: S108  # Ray's own default: the node's, and short
+    temp: str = "/tmp"  # noqa: S108  # Ray's own default: local to the node, and short
     data: str | None = None
     model: str | None = None
     checkpoints: str | None = None
@@ -69,7 +68,7 @@ class Paths(_Table):
 
 
 class Ports(_Table):
-    """Fixed ports of Ray, all below 32768 where no system hands out ports of its own accord."""
+    """Fixed ports of Ray, all below 32768 outside the range of ephemeral ports."""
 
     gcs: int = 6379
     dashboard: int = 8265
@@ -91,12 +90,12 @@ class Ports(_Table):
         return value
 
     def of_head(self) -> dict[str, int]:
-        """Name and port of what listens on the head."""
+        """Ports on the head, by name."""
         names = ("gcs", "dashboard", "client")
         return {name: getattr(self, name) for name in names} | self.of_worker()
 
     def of_worker(self) -> dict[str, int]:
-        """Name and port of what listens on every node."""
+        """Ports on every node, by name."""
         names = (
             *("node_manager", "object_manager", "runtime_env_agent"),
             *("agent_grpc", "agent_http", "metrics"),
@@ -122,7 +121,7 @@ class Container(_Table):
 
 
 class Network(_Table):
-    """The card that training uses; without a name, the one that routes to the head."""
+    """The network interface of training; by default the one that routes to the head."""
 
     interface: str | None = None
 
@@ -130,7 +129,7 @@ class Network(_Table):
     @classmethod
     def _name(cls, value: str | None) -> str | None:
         if value is not None and not _INTERFACE.fullmatch(value):
-            raise ValueError("expected the name of a network card")
+            raise ValueError("expected the name of a network interface")
         return value
 
 
@@ -139,7 +138,7 @@ class Site(_Table):
 
     machine: Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]*$")] | None = Field(
         default=None,
-        # The key's name before it became one for all.
+        # The former name of the key.
         validation_alias=AliasChoices("machine", "profile"),
     )
     ssh: SshSettings = SshSettings()
@@ -154,14 +153,14 @@ class Site(_Table):
     def _variables(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             if not _VARIABLE.fullmatch(name):
-                raise ValueError(f"{name!r} is no name of an environment variable")
+                raise ValueError(f"{name!r} is not a valid name of an environment variable")
             if "\0" in text:
-                raise ValueError(f"{name} holds a zero byte")
+                raise ValueError(f"{name} contains a zero byte")
         return value
 
 
 def site_path() -> Path:
-    """Where the site file is looked for: SITE, else the user's configuration folder."""
+    """The path of the site file: SITE, else in the user's configuration folder."""
     named = os.environ.get("SITE")
     return Path(named) if named else user_config_path("reprise") / "site.toml"
 
@@ -169,27 +168,27 @@ def site_path() -> Path:
 def load_site(path: Path | None = None) -> Site:
     """Read the site file at `path`, by default at `site_path()`.
 
-    A file that nobody named and that is not there gives the defaults. Raises OperatorError with
-    every wrong key at once.
+    Without SITE and `path`, a missing file means the defaults. Raises OperatorError with every
+    wrong key at once.
     """
     named = path is not None or bool(os.environ.get("SITE"))
     path = path or site_path()
     if not path.is_file():
         if named:
-            raise OperatorError("site.such-site-file", str(path))
+            raise OperatorError("site.not-found", str(path))
         return Site()
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OperatorError("site.toml", str(path), error=error) from None
+        raise OperatorError("site.not-toml", str(path), reason=error) from None
     try:
         return Site.model_validate(values)
     except ValidationError as error:
-        message = "; ".join(_told(item) for item in error.errors())
-        raise OperatorError(_RULE, str(path), message, "correct the keys named here") from None
+        problems = "; ".join(_problem(item) for item in error.errors())
+        raise OperatorError("site.bad-keys", str(path), problems=problems) from None
 
 
-def _told(item: Any) -> str:
+def _problem(item: Any) -> str:
     where = ".".join(str(part) for part in item["loc"])
     said = str(item["msg"]).removeprefix("Value error, ")
     return f"{where}: {'unknown key' if item['type'] == 'extra_forbidden' else said}"

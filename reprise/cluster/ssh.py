@@ -1,8 +1,8 @@
 """Run one script on many hosts through the OpenSSH client.
 
-The client is the user's own, so ssh_config, agent, jump hosts and known_hosts work as they do by
-hand. The remote command is the constant `sh -s`; the script and its parameters arrive on standard
-input, quoted: no name or value is ever part of a command line, here or there.
+It is the user's own client, so ssh_config, agent, jump hosts and known_hosts work as usual.
+The remote command is the constant `sh -s`; the script and its parameters arrive on standard input,
+quoted: names and values are never part of a command line, local or remote.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Job = tuple[Host, str]
 
 
 def assignments(values: Mapping[str, str], export: bool = False) -> str:
-    """Shell lines that set each variable to exactly its value, whatever that holds."""
+    """Shell lines that set each variable to exactly its value, whatever it contains."""
     word = "export " if export else ""
     return "".join(f"{word}{name}={shlex.quote(text)}\n" for name, text in values.items())
 
@@ -45,7 +45,7 @@ def framed(script: str, nonce: str) -> str:
     """The script between two marks, as one compound command.
 
     A shell reads a compound command whole before it starts it: a connection that breaks while
-    the script is sent runs nothing, and no command can eat the rest of it from standard input.
+    the script is sent runs nothing, and no command can read the rest of it from standard input.
     """
     return (
         f"printf '\\n@@begin {nonce}\\n'\n(\n{script}\n) </dev/null\n"
@@ -56,13 +56,13 @@ def framed(script: str, nonce: str) -> str:
 class Ssh:
     """Connections to hosts, shared by all calls; a context manager that closes what it opened.
 
-    Raises CannotTell when there is no OpenSSH client here.
+    Raises CannotTell when this machine has no OpenSSH client.
     """
 
     def __init__(self, settings: SshSettings) -> None:
         self.settings = settings
         if shutil.which("ssh") is None:
-            raise CannotTell("ssh.openssh-client-here", "ssh")
+            raise CannotTell("ssh.not-installed", "ssh")
         # Sockets have paths of at most 107 bytes: a short folder, whatever TMPDIR says.
         root = tempfile.gettempdir()
         folder = tempfile.mkdtemp(prefix="rp-", dir=root if len(root) < 40 else "/tmp")  # noqa: S108
@@ -94,8 +94,8 @@ class Ssh:
     ) -> list[Answer]:
         """Run each job's script on its host, at most `limit` seconds each; answers in order.
 
-        At most `settings.parallel` run at once. A host that hangs is given up at its own limit
-        and delays no other. `on_answer` is called as answers come in.
+        At most `settings.parallel` run at once. A host that hangs is abandoned at its own limit
+        and does not delay the others. `on_answer` is called as answers come in.
         """
         return asyncio.run(self._run(jobs, limit, on_answer))
 
@@ -167,7 +167,7 @@ async def _call(
         source.write(framed(script, nonce).encode())
         source.seek(0)
         began = time.time()
-        # Files, not pipes: a connection that stays open for later calls holds no pipe of ours.
+        # Files, not pipes: a connection that stays open for later calls holds none of our pipes.
         process = await asyncio.create_subprocess_exec(
             *words,
             stdin=source,

@@ -22,14 +22,14 @@ __all__ = ["Starter"]
 
 _START_SECONDS = 240.0
 _BARRIER_SECONDS = 240.0
-# What `ray start` says when its raylet needs more than 30 s to register: a fixed limit in Ray
-# (ray/_private/node.py, 2.60.0) that a busy machine or a slow file system overruns once.
+# The output of `ray start` when its raylet needs more than 30 s to register: a fixed limit in Ray
+# (ray/_private/node.py, 2.60.0) that a busy machine or a slow file system may exceed.
 _SLOW_START = "timed out during startup"
 
 
 @dataclass(slots=True)
 class Starter:
-    """Starts nodes of one record. Whatever fails, what it started is stopped again."""
+    """Starts nodes of one record. After any failure, the started nodes are stopped again."""
 
     record: Record
     machine: Machine
@@ -66,14 +66,14 @@ class Starter:
         self._barrier(self.record.nodes, report)
 
     def bring_back(self, missing: Sequence[Node], state: ClusterState) -> Report:
-        """Start the missing workers of a cluster that runs; the others are not touched."""
+        """Start the missing workers of a running cluster; the others are not touched."""
         report = Report("cluster up")
         reached = [node for node in missing if state.standing[node.name].answer.ok]
         for node in missing:
             if node not in reached:
-                said = state.fault(node, node.slots) or "does not answer"
-                report.failed("reach", node.name, said, "repeat the command when it answers")
-        # What is left of a node must go first: it holds the ports and the folder.
+                fault = state.fault(node, node.slots) or "does not answer"
+                report.failed("reach.node-fault", node.name, fault=fault)
+        # Remains of a node hold the ports and the folder: remove them first.
         clean = stop_nodes(self.record, reached, self.ssh, self.scripts, report)
         if reached and clean and self._start(reached, report):
             self._barrier(reached, report)
@@ -97,9 +97,9 @@ class Starter:
     def _once_more(
         self, nodes: Sequence[Node], jobs: Sequence[Job], report: Report
     ) -> dict[str, Answer]:
-        """Start nodes again that were too slow for Ray's own limit, after removing their rest."""
+        """Start nodes again that exceeded Ray's own limit, after removing their remains."""
         names = [node.name for node in nodes]
-        self.display.line(f"too slow for Ray's own limit of 30 s, once more: {', '.join(names)}")
+        self.display.line(f"exceeded Ray's own limit of 30 s, starting again: {', '.join(names)}")
         if not stop_nodes(self.record, nodes, self.ssh, self.scripts, report):
             return {}
         repeated = [job for job in jobs if job[0].name in names]
@@ -127,55 +127,54 @@ class Starter:
         if answer.ok:
             return True
         said = " | ".join(answer.said.splitlines()[-8:]) or answer.outcome.value
-        what = "Ray did not start" if answer.reached else f"the start failed ({answer.outcome})"
-        report.failed("start.plain", answer.host, what=what, said=said)
+        if answer.reached:
+            report.failed("start.ray-failed", answer.host, said=said)
+        else:
+            outcome = answer.outcome.value
+            report.failed("start.no-answer", answer.host, outcome=outcome, said=said)
         return False
 
     def _barrier(self, nodes: Sequence[Node], report: Report) -> NodeList | None:
-        """Wait until the head lists every node as alive with its GPUs; tell each that is not."""
+        """Wait until the head lists every node as alive with its GPUs; report the others."""
         wanted = {node.ip: node.slots for node in nodes}
         task = self.display.task(f"wait for {len(nodes)} nodes and {sum(wanted.values())} GPUs")
         found = ask_api(self.record, self.ssh, self.scripts, wanted, _BARRIER_SECONDS)
-        short = _short(nodes, found.nodes) if found.why is None else {}
-        task.end(found.why or f"{len(nodes) - len(short)} of {len(nodes)} there")
+        short = _short(nodes, found.nodes, report) if found.why is None else 0
+        task.end(found.why or f"{len(nodes) - short} of {len(nodes)} nodes ready")
         if found.why is not None:
             report.failed(
-                "barrier.node-list-did",
+                "barrier.no-answer",
                 self.record.nodes[0].name,
                 address=self.record.address,
-                barrier_seconds=_BARRIER_SECONDS,
+                limit=_BARRIER_SECONDS,
                 why=found.why,
             )
             return None
-        for name, message in short.items():
-            report.failed(
-                "barrier",
-                name,
-                message,
-                "run reprise doctor with this hostfile: cards, addresses and ports of this host",
-            )
         if short:
             return None
         report.settle("barrier")
         return found
 
     def _undo(self, nodes: Sequence[Node], report: Report) -> None:
-        task = self.display.task("stop what was started")
+        task = self.display.task("stop the started nodes")
         clean = stop_nodes(self.record, nodes, self.ssh, self.scripts, report)
-        task.end("nothing is left" if clean else "not everything could be stopped")
+        task.end("all removed" if clean else "some could not be removed")
         if clean:
             self.record.remove()
 
 
-def _short(nodes: Sequence[Node], listed: Mapping[str, Listed]) -> dict[str, str]:
-    """What each node that is not there as wanted lacks."""
-    lacking = {}
+def _short(nodes: Sequence[Node], listed: Mapping[str, Listed], report: Report) -> int:
+    """The number of nodes that are missing, not alive or short of GPUs; reports each."""
+    before = len(report.findings)
     for node in nodes:
         found = listed.get(node.ip)
         if found is None:
-            lacking[node.name] = f"did not join: the head does not list {node.ip}"
+            report.failed("barrier.not-listed", node.name, ip=node.ip)
         elif found.state != "ALIVE":
-            lacking[node.name] = f"joined and is {found.state}: {found.reason or 'no reason given'}"
+            reason = found.reason or "no reason given"
+            report.failed("barrier.not-alive", node.name, state=found.state, reason=reason)
         elif found.gpus < node.slots:
-            lacking[node.name] = f"{node.ip} joined with {found.gpus:g}/{node.slots} GPUs"
-    return lacking
+            report.failed(
+                "barrier.too-few-gpus", node.name, ip=node.ip, gpus=found.gpus, slots=node.slots
+            )
+    return len(report.findings) - before

@@ -1,4 +1,4 @@
-"""What a cluster is now: the head's node list against what each host itself says."""
+"""The state of a cluster: the head's node list, compared with each host's own report."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from reprise.core.findings import Report
 __all__ = ["ClusterState", "cluster_state", "judge_state"]
 
 STATE_SECONDS = 8.0
-"""Limit of one host's answer: a node that does not answer is told of in well under 15 seconds."""
+"""Limit of one host's answer: a node that does not answer is reported within 15 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What was heard at one moment."""
+    """The answers of the head and of every host at one moment."""
 
     listed: NodeList
     standing: dict[str, Standing]
 
     def fault(self, node: Node, needed: int) -> str | None:
-        """What is wrong with a node, in words; None when it is well."""
+        """The fault of a node as a text; None for a healthy node."""
         own = self.standing.get(node.name)
         if own is None or not own.answer.ok:
-            said = "was not asked"
+            said = "not contacted"
             if own is not None:
                 said = (own.answer.said.splitlines() or [""])[-1] or own.answer.outcome.value
             return f"does not answer: {said}"
         if own.container not in (None, "running"):
-            return f"its container is {own.container}"
+            return f"container is {own.container}, expected running"
         if not own.has_raylet:
-            return "its raylet is gone"
+            return "raylet is not running"
         return None if self.listed.why is not None else self._listed_fault(node, needed)
 
     def _listed_fault(self, node: Node, needed: int) -> str | None:
         listed = self.listed.nodes.get(node.ip)
         if listed is None:
-            return "the head does not list it"
+            return "not in the head's node list"
         if listed.state != "ALIVE":
-            return f"the head lists it as {listed.state}: {listed.reason or 'no reason given'}"
+            return f"listed by the head as {listed.state}: {listed.reason or 'no reason given'}"
         if listed.gpus < needed:
             return f"offers {listed.gpus:g} of {needed} GPUs"
         return None
 
 
 def cluster_state(record: Record, ssh: Ssh, scripts: Scripts) -> ClusterState:
-    """Ask every host and the head's node list, all at once."""
+    """Query every host and the head's node list, all at once."""
     jobs = [
         (node.host, script)
         for node, script in (state_job(record, node, scripts) for node in record.nodes)
@@ -60,11 +60,11 @@ def cluster_state(record: Record, ssh: Ssh, scripts: Scripts) -> ClusterState:
 
 
 def judge_state(record: Record, state: ClusterState) -> Report:
-    """A finding for each node that is not well, and for a head that does not answer."""
+    """A finding for each faulty node, and for a head that does not answer."""
     report = Report("cluster status")
     if state.listed.why is not None:
         report.failed(
-            "api.node-list-does", record.nodes[0].name, address=record.address, why=state.listed.why
+            "api.no-answer", record.nodes[0].name, address=record.address, why=state.listed.why
         )
     else:
         report.passed("api")
@@ -82,10 +82,10 @@ def judge_state(record: Record, state: ClusterState) -> Report:
             }
         )
         if fault is not None:
-            fix = "reprise cluster up brings it back; nothing was stopped or fenced"
             if node is record.nodes[0]:
-                fix = "the head holds the cluster: reprise cluster down, then reprise cluster up"
-            report.failed("node", node.name, fault, fix)
+                report.failed("node.head", node.name, fault=fault)
+            else:
+                report.failed("node.worker", node.name, fault=fault)
     report.settle("node")
     report.data["cluster"] = record.shown()
     report.data["nodes"] = rows

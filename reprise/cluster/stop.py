@@ -1,4 +1,4 @@
-"""Stop a cluster: what carries its id, on its own hosts, and the proof that nothing is left."""
+"""Stop a cluster: processes with its id, on its own hosts, with a check that nothing remains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS = 90.0
 def stop_nodes(
     record: Record, nodes: Sequence[Node], ssh: Ssh, scripts: Scripts, report: Report
 ) -> bool:
-    """Stop the given nodes in parallel; whether all of them are proved to be clean."""
+    """Stop the given nodes in parallel; True when each reports that nothing remains."""
     values = {
         "N_ID": record.id,
         "N_ROOT": record.root,
@@ -38,18 +38,16 @@ def _judge(answer: Answer, report: Report) -> bool:
     facts = parse_facts(answer.host, answer.output)
     if facts.one("stopped") != "yes":
         said = (answer.said.splitlines() or [answer.outcome.value])[-1]
-        report.unknown(
-            "stop.could-stopped", answer.host, outcome_value=answer.outcome.value, said=said
-        )
+        report.unknown("stop.no-answer", answer.host, outcome=answer.outcome.value, said=said)
         return False
     if left := facts.all("left"):
-        report.failed("stop.did-go", answer.host, lefts=", ".join(left))
+        report.failed("stop.left", answer.host, left=", ".join(left))
         return False
     return True
 
 
 def stop_cluster(record: Record, ssh: Ssh, scripts: Scripts) -> Report:
-    """Stop all nodes, workers and head at once; forget the cluster when nothing is left."""
+    """Stop all nodes, workers and head at once; remove the record when nothing remains."""
     report = Report("cluster down")
     if stop_nodes(record, record.nodes, ssh, scripts, report):
         report.passed("stop")

@@ -20,12 +20,11 @@ class OperatorError(Exception):
     def __init__(
         self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
-        own = rule
         if message is None:
-            own = rule_id(rule)
             message, fix = render(rule, values)
+            rule = rule_id(rule)
         super().__init__(f"{where}: {message}")
-        self.rule = own
+        self.rule = rule
         self.where = where
         self.message = message
         self.fix = fix

@@ -97,15 +97,10 @@ def make_finding(
 
     Where `message` is given, `rule` is a plain id and `message` and `fix` are used as they are.
     """
-    own = _own_rule(rule, message)
     if message is None:
         message, fix = rules.render(rule, values)
-    return Finding(own, severity, where, message, fix)
-
-
-def _own_rule(rule: str, message: str | None) -> str:
-    """The rule of a text; with a message of its own `rule` stays, such as the entry `tree.verl`."""
-    return rules.rule_id(rule) if message is None else rule
+        rule = rules.rule_id(rule)
+    return Finding(rule, severity, where, message, fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +135,15 @@ class Report:
 
         `rule` names a text of the registry, filled with `values`; or a rule, with its own text.
         """
-        self.checks.append(Check(_own_rule(rule, message), State.FAILED))
-        self._add(Severity.ERROR, rule, where, message, fix, values)
+        found = self._add(Severity.ERROR, rule, where, message, fix, values)
+        self.checks.append(Check(found.rule, State.FAILED))
 
     def unknown(
         self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
         """Record that a rule could not be evaluated, and why; arguments as of `failed`."""
-        self.checks.append(Check(_own_rule(rule, message), State.UNKNOWN))
-        self._add(Severity.WARNING, rule, where, message, fix, values)
+        found = self._add(Severity.WARNING, rule, where, message, fix, values)
+        self.checks.append(Check(found.rule, State.UNKNOWN))
 
     def warn(
         self, rule: str, where: str, message: str | None = None, fix: str = "", /, **values: object
@@ -170,8 +165,10 @@ class Report:
         message: str | None,
         fix: str,
         values: Mapping[str, object],
-    ) -> None:
-        self.findings.append(make_finding(severity, rule, where, message, fix, values))
+    ) -> Finding:
+        found = make_finding(severity, rule, where, message, fix, values)
+        self.findings.append(found)
+        return found
 
     def settle(self, rule: str) -> None:
         """Record `rule` as passed unless it already has a state (it found nothing wrong)."""

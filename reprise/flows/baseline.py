@@ -45,8 +45,8 @@ def record_baseline(project: Project, options: BaselineOptions) -> Report:
     """Record what is missing of n seeds; write the reference when all are there.
 
     A run that was finished before under the same lock, recipe, model and data is used again, so
-    that an interrupted recording goes on where it stopped. Raises OperatorError when a reference
-    of another lock is there and `replace` is not set.
+    that an interrupted recording continues where it stopped. Raises OperatorError when a reference
+    of another lock exists and `replace` is not set.
     """
     rehearsal = RehearsalOptions(label=LABEL, quiet=options.quiet, place=options.place)
     key = Rehearsal(project, rehearsal).key()
@@ -77,18 +77,14 @@ def _may_write(folder: Path, key: Mapping[str, Any], options: BaselineOptions) -
     provenance = load_reference(folder).provenance
     differing = [name for name in KEYS if provenance.get(name) != key[name]]
     if differing:
-        raise OperatorError(
-            "baseline-exists.reference-another", str(manifest), differings=", ".join(differing)
-        )
+        raise OperatorError("baseline-exists.other-key", str(manifest), keys=", ".join(differing))
 
 
 def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
     state = run.read()
     moved = [name for name in KEYS if getattr(state, name) != key[name]]
     if moved:
-        raise OperatorError(
-            "baseline-moved.changed-while-reference", str(run.path), moveds=", ".join(moved)
-        )
+        raise OperatorError("baseline-moved.changed", str(run.path), keys=", ".join(moved))
 
 
 def _finished(project: Project, key: Mapping[str, Any], seed: int) -> RunFolder | None:
@@ -102,7 +98,7 @@ def _finished(project: Project, key: Mapping[str, Any], seed: int) -> RunFolder 
 def _write_reference(
     project: Project, folder: Path, key: Mapping[str, Any], runs: Mapping[int, RunFolder]
 ) -> None:
-    """Copy the metrics and write reference.toml last: until then the old one stands."""
+    """Copy the metrics and write reference.toml last: until then the old one counts."""
     folder.mkdir(exist_ok=True)
     entries: list[dict[str, Any]] = []
     for seed, run in sorted(runs.items()):

@@ -1,4 +1,4 @@
-"""Where hosts meet the lock: what the doctor expects of every host."""
+"""Hosts and the lock: what the doctor expects of every host."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def machine_for(site: Site, named: str | None) -> tuple[Machine, str]:
         machine, note = machine_named(named or site.machine or ""), ""
     else:
         machine, why = guess_machine()
-        note = f"machine {machine.name}, since {why}; --machine names another"
+        note = f"machine {machine.name}, because {why}; --machine NAME selects another"
     machine.profile  # noqa: B018  # raises
     return machine, note
 
@@ -87,15 +87,15 @@ def select(
 ) -> tuple[Report, Selection | None]:
     """Read site, machine and hostfile; None when the report says that the hostfile is wrong."""
     if path is None and (include or exclude):
-        raise OperatorError("hosts-select.include-exclude-choose", ", ".join([*include, *exclude]))
+        raise OperatorError("hosts-select.no-hostfile", ", ".join([*include, *exclude]))
     site = load_site()
     machine, note = machine_for(site, machine_name)
     notes = Report("hosts")
     known = names_shown(lambda item: item.trains)
     if note and path is not None and not machine.accelerator.tool:
-        notes.warn("machine.says-nothing-these", str(path), note=note, known=known)
+        notes.warn("machine.assumed-here", str(path), note=note, known=known)
     elif note:
-        notes.note("machine", "this machine", note)
+        notes.note("machine.assumed", "this machine", note=note)
     if path is None:
         hosts = [Host(socket.gethostname(), machine.profile.slots, 0)]
         return notes, Selection(None, hosts, site, machine, notes)
@@ -109,7 +109,7 @@ def select(
 def expected_of(project: Project, kind: Machine, site: Site) -> Expected:
     """Versions and commits of the lock for a kind of machine.
 
-    A lock that cannot be read is the lock's own command's matter: it raises here as there.
+    Raises OperatorError for a lock that cannot be read, as `reprise lock verify` does.
     """
     lock = read_lock(project.lock)
     machine = kind.lock
@@ -135,7 +135,7 @@ def expected_of(project: Project, kind: Machine, site: Site) -> Expected:
 
 
 def _trees(lock: Lock, kind: Machine, site: Site) -> dict[str, str]:
-    """Commits by path on the nodes; only where the site says where the code lies."""
+    """Commits by path on the nodes; only if the site file names the folder of the code."""
     if site.paths.code is None:
         return {}
     return {
@@ -146,7 +146,7 @@ def _trees(lock: Lock, kind: Machine, site: Site) -> dict[str, str]:
 
 
 def _with_rehearsal(what: Look, project: Project) -> Look:
-    """On this machine alone, an interpreter that nobody named is the rehearsal's."""
+    """On this machine alone, the default interpreter is that of the rehearsal."""
     paths = what.site.paths
     python = project.rehearsal_python
     if what.machine.lock != "rehearsal" or paths.python != Paths().python or not python.exists():
@@ -156,14 +156,14 @@ def _with_rehearsal(what: Look, project: Project) -> Look:
 
 
 def init_site(project: Project, hostfile: Path, named: str | None = None) -> Report:
-    """Look around once and write the site file and a hostfile; neither is ever overwritten."""
+    """Inspect this machine, write the site file and a hostfile; neither is ever overwritten."""
     machine, why = (machine_named(named), "named") if named else guess_machine()
     name = socket.gethostname()
     slots = machine.profile.slots
     look = Look([Host(name, slots, 0)], machine, Site(), Expected(), scripts_of(project))
     facts = look_here(look).facts.get(name)
     if facts is None:
-        raise CannotTell("init.probe-did-run", name)
+        raise CannotTell("init.probe-failed", name)
     python = project.rehearsal_python
     interpreter = str(python) if machine.lock == "rehearsal" and python.exists() else Paths().python
     report = Report("init")
@@ -176,8 +176,8 @@ def init_site(project: Project, hostfile: Path, named: str | None = None) -> Rep
 
 
 def examine(selection: Selection, project: Project, active: bool) -> tuple[Report, Marks]:
-    """Look and judge; with `active`, an all-reduce between the hosts as well."""
-    # The processes of this hostfile's own cluster are no strangers, its ports are not taken.
+    """Inspect and judge; with `active`, an all-reduce between the hosts as well."""
+    # Processes and ports of this hostfile's own cluster are not reported as foreign.
     record = find_record(selection.hostfile.path) if selection.hostfile else None
     mark, container = (record.id, record.container) if record else ("", "")
     context = look_at(selection, project, mark, container)
@@ -193,7 +193,7 @@ def examine(selection: Selection, project: Project, active: bool) -> tuple[Repor
 
 
 def look_at(selection: Selection, project: Project, mark: str = "", container: str = "") -> Context:
-    """Look at the selected hosts, or at this machine."""
+    """Inspect the selected hosts, or this machine."""
     expected = expected_of(project, selection.machine, selection.site)
     what = Look(
         selection.hosts,
@@ -207,7 +207,7 @@ def look_at(selection: Selection, project: Project, mark: str = "", container: s
     if selection.hostfile is None:
         return look_here(_with_rehearsal(what, project))
     if not selection.hosts:
-        raise OperatorError("hostfile.host-left", "hosts")
+        raise OperatorError("hostfile.no-hosts", "hosts")
     total = len(selection.hosts)
     with Ssh(selection.site.ssh) as ssh, task("doctor", total, "hosts") as shown:
         return look(what, ssh, lambda answer: shown.advance(1, answer.host))

@@ -1,4 +1,4 @@
-"""The cluster's life: look at the machines, start Ray on them, say what it is, stop it."""
+"""A cluster from start to end: inspect the machines, start Ray, show its state, stop it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class UpOptions:
 
 
 def cluster_up(selection: Selection, project: Project, options: UpOptions) -> Report:
-    """Start the cluster of a hostfile, complete one that has lost nodes, or leave a whole one be.
+    """Start the cluster of a hostfile, or start the missing nodes of one that runs.
 
     Nothing is started while a rule of the doctor fails. When a start fails, what was started is
     stopped. `data["commands"]` holds each host's command.
@@ -89,7 +89,7 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
     """A second `up`: nothing on a whole cluster, the missing workers on one that has lost some."""
     names = [(host.name, host.slots) for host in hostfile.hosts]
     if names != [(node.name, node.slots) for node in record.nodes]:
-        raise OperatorError("cluster-up.hosts-differ-from", str(hostfile.path))
+        raise OperatorError("cluster-up.other-hosts", str(hostfile.path))
     scripts = scripts_of(project)
     # As it was started: a machine that was named then is not named again.
     machine = machine_named(record.profile)
@@ -99,7 +99,7 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
         if not missing and state.listed.why is None:
             report = Report("cluster up")
             report.passed("cluster-up")
-            report.note("cluster-up.cluster-up-nothing", str(hostfile.path))
+            report.note("cluster-up.already-up", str(hostfile.path))
             report.data["cluster"] = record.shown()
             return report
         if record.nodes[0] in missing or state.listed.why is not None:
@@ -112,7 +112,7 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
 
 
 def cluster_status(selection: Selection, project: Project) -> Report:
-    """What the cluster of a hostfile is now, by its own list and by each host's word."""
+    """The state of the cluster of a hostfile, from its list of nodes and from each host."""
     record = _known(_hostfile(selection))
     with Ssh(selection.site.ssh) as ssh:
         return judge_state(record, cluster_state(record, ssh, scripts_of(project)))
@@ -121,7 +121,7 @@ def cluster_status(selection: Selection, project: Project) -> Report:
 def watch_cluster(
     selection: Selection, project: Project, seconds: float, tell: Callable[[str], None]
 ) -> None:
-    """Ask again every `seconds`, and tell each change; until interrupted. Nothing is fenced."""
+    """Ask every `seconds` and report each change, until interrupted. Nothing is fenced."""
     record = _known(_hostfile(selection))
     scripts = scripts_of(project)
     before: dict[str, str | None] = {}
@@ -132,20 +132,20 @@ def watch_cluster(
             now = {node.name: state.fault(node, node.slots) for node in record.nodes}
             for name, fault in now.items():
                 if before.get(name, "") != fault:
-                    tell(f"{time.strftime('%H:%M:%S')} {name}: {fault or 'well'}")
+                    tell(f"{time.strftime('%H:%M:%S')} {name}: {fault or 'ok'}")
             before = now
             time.sleep(max(0.0, seconds - (time.monotonic() - began)))
 
 
 def cluster_down(selection: Selection, project: Project) -> Report:
-    """Stop the cluster of a hostfile, and only that; a cluster that is not known is no error."""
+    """Stop the cluster of a hostfile, and only that; an unknown cluster is not an error."""
     hostfile = _hostfile(selection)
     with _alone(hostfile.path):
         record = find_record(hostfile.path)
         if record is None:
             report = Report("cluster down")
             report.passed("stop")
-            report.note("stop.cluster-hostfile-known", str(hostfile.path))
+            report.note("stop.unknown-cluster", str(hostfile.path))
             return report
         with Ssh(selection.site.ssh) as ssh:
             return stop_cluster(record, ssh, scripts_of(project))
@@ -153,16 +153,14 @@ def cluster_down(selection: Selection, project: Project) -> Report:
 
 def _hostfile(selection: Selection) -> Hostfile:
     if selection.hostfile is None:
-        raise OperatorError("hostfile.needed-here", "HOSTFILE")
+        raise OperatorError("hostfile.required", "HOSTFILE")
     return selection.hostfile
 
 
 def _known(hostfile: Hostfile) -> Record:
     record = find_record(hostfile.path)
     if record is None:
-        raise OperatorError(
-            "cluster-record.cluster-hostfile-known", str(hostfile.path), hostfile_path=hostfile.path
-        )
+        raise OperatorError("cluster-record.unknown", str(hostfile.path), hostfile=hostfile.path)
     return record
 
 
@@ -170,13 +168,13 @@ def _ignoring(report: Report, rules: Sequence[str]) -> Report:
     """Errors of the named rules become warnings, and say so."""
     unknown = set(rules) - {check.rule for check in report.checks}
     if unknown:
-        fix = f"rules: {', '.join(sorted(check.rule for check in report.checks))}"
-        raise OperatorError("ignore", ", ".join(sorted(unknown)), "there is no such rule", fix)
+        known = ", ".join(sorted(check.rule for check in report.checks))
+        raise OperatorError("ignore.unknown-rule", ", ".join(sorted(unknown)), rules=known)
     report.checks = [
         Check(check.rule, State.PASSED) if check.rule in rules else check for check in report.checks
     ]
     report.findings = [
-        Finding(f.rule, Severity.WARNING, f.where, f"{f.message} (ignored as asked)", f.fix)
+        Finding(f.rule, Severity.WARNING, f.where, f"{f.message} (ignored by --ignore)", f.fix)
         if f.rule in rules and f.severity is Severity.ERROR
         else f
         for f in report.findings
@@ -189,7 +187,7 @@ def _token_note(context: Context, report: Report) -> None:
         text = facts.pairs("package").get("ray", "")
         parts = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
         if len(parts) == 2 and parts < _TOKENS_SINCE:
-            report.warn("token.ray-knows-tokens", host.name, text=text)
+            report.warn("token.unsupported", host.name, version=text)
         return
 
 
@@ -199,14 +197,14 @@ def _nodes(context: Context, dry_run: bool) -> list[Node]:
     for host in context.hosts:
         address = context.address(host)
         if address is None and not dry_run:
-            raise OperatorError("address.address", host.name)
-        ip, card = (address.ip, address.card) if address else ("ADDRESS?", "CARD?")
+            raise OperatorError("address.missing", host.name)
+        ip, interface = (address.ip, address.interface) if address else ("ADDRESS?", "INTERFACE?")
         nodes.append(
             Node(
                 name=host.name,
                 slots=host.slots,
                 ip=ip,
-                interface=card,
+                interface=interface,
                 user=host.user,
                 port=host.port,
             )
@@ -235,7 +233,7 @@ def _alone(hostfile: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise OperatorError("cluster-busy.another-command-starting", str(hostfile)) from None
+            raise OperatorError("cluster-busy.locked", str(hostfile)) from None
         yield
     finally:
         descriptor.close()

@@ -1,4 +1,4 @@
-"""Data files brought into place: the lock's entries, handed to the data room, then checked."""
+"""Fetch the locked data files into their place, then check them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FetchRequest:
 
 def _wanted(project: Project, name: str, entry: Data) -> Wanted:
     if entry.revision is None or entry.sha256 is None:
-        raise OperatorError("data-unpinned.lock-revision-sha", f"data.{name}", name=name)
+        raise OperatorError("data-unpinned.no-digest", f"data.{name}", name=name)
     target = data_dir(project) / entry.path
     return Wanted(
         name, entry.repo, entry.revision, entry.file, target, entry.sha256, entry.bytes, entry.rows
@@ -44,7 +44,7 @@ def _wanted(project: Project, name: str, entry: Data) -> Wanted:
 
 
 def _roles(project: Project) -> dict[str, str]:
-    """For each data entry "train" or "val", as the recipes' cards use it."""
+    """For each data entry "train" or "val", as the recipe cards use it."""
     roles: dict[str, str] = {}
     for model in recipe_names(project.recipes):
         card = card_of(project.recipes, model)
@@ -65,7 +65,7 @@ def fetch_data(
     unless it is asked for by name: that file is checked instead.
     """
     if request.local is not None and request.mirror:
-        raise OperatorError("data-source.files-one-place", "--from and --mirror")
+        raise OperatorError("data-source.two-sources", "--from and --mirror")
     report = Report("data fetch")
     lock = read_lock(project.lock)
     roles = _roles(project)
@@ -73,14 +73,15 @@ def fetch_data(
     instead = {} if names else {role: own_files(role) for role in INSTEAD}
     fresh: dict[str, list[Path]] = {"train": [], "val": []}
     report.data["files"] = []
-    hub = functools.cache(Hub)  # one that nobody reaches is not asked for the next file again
+    hub = functools.cache(Hub)  # one that is unreachable is not asked again for the next file
     for name in names or list(lock.data):
         role = roles.get(name, "train")
         if instead.get(role):
-            report.note("data-fetch.fetched-set", f"data.{name}", instead=INSTEAD[role])
+            report.note("data-fetch.other-files", f"data.{name}", variable=INSTEAD[role])
             continue
         if name not in lock.data:
-            report.failed("data-fetch.data-entry", name)
+            known = ", ".join(lock.data)
+            report.failed("data-fetch.unknown-entry", name, known=known)
             continue
         places = Places(_hubs(hub, request.mirror, lock.data[name].mirrors), request.local)
         with retries_told(say):
@@ -92,9 +93,9 @@ def fetch_data(
     for role, files in instead.items():
         fresh[role].extend(map(Path, files))
     if request.check and (fresh["train"] or fresh["val"]):
-        told = CheckRequest(tuple(fresh["train"]), tuple(fresh["val"]))
-        checked = check_data(project, told, progress, say)
-        # What was promised here are the bytes: that verl's source is not at hand stays a warning.
+        fetched = CheckRequest(tuple(fresh["train"]), tuple(fresh["val"]))
+        checked = check_data(project, fetched, progress, say)
+        # This command promises the bytes: without verl's source, the rest stays a warning.
         checked.checks = [
             done
             for done in checked.checks
@@ -128,9 +129,9 @@ def _fetch_one(
         if done.how != "present":
             count_rows(wanted)
     except OperatorError as error:
-        told = error.report(report.command)
-        if told.findings[0] not in report.findings:
-            report.absorb(told)
+        failed = error.report(report.command)
+        if failed.findings[0] not in report.findings:
+            report.absorb(failed)
         return None
     report.data["files"].append(done.to_json())
     return done

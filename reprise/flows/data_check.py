@@ -1,4 +1,4 @@
-"""The check of data files: the recipe's numbers and verl's router, handed to the data room."""
+"""The check of data files with the numbers of the recipe and the router of verl."""
 
 from __future__ import annotations
 
@@ -156,16 +156,16 @@ def describe_data(
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """`reprise data describe`: the same pass, but facts instead of judgements."""
+    """`reprise data describe`: the same pass, but facts instead of findings."""
     report, items, settings = _checked(project, "data describe", request, progress, say)
-    told = Report("data describe")
+    result = Report("data describe")
     for finding in report.findings:
         if finding.rule == "data-file":
-            told.failed(finding.rule, finding.where, finding.message, finding.fix)
+            result.failed(finding.rule, finding.where, finding.message, finding.fix)
     if items:
-        told.passed("data-describe")
-    told.data["files"] = [describe(item, settings, samples) for item in items]
-    return told
+        result.passed("data-describe")
+    result.data["files"] = [describe(item, settings, samples) for item in items]
+    return result
 
 
 def _checked(
@@ -177,14 +177,14 @@ def _checked(
 ) -> tuple[Report, list[Checked], Settings]:
     settings = settings_of(project, request.model, request.overrides, say)
     train, val = list(request.train), list(request.val)
-    brought: list[Path] = []
+    fetched: list[Path] = []
     if not train and not val:
         folder = _recipe_data(project, request.model)
         train = _own("train") or existing(_filled(settings.train_files, folder), folder)
         val = _own("val") or existing(_filled(settings.val_files, folder), folder)
-        brought = [path for path in [*train, *val] if path.is_relative_to(folder)]
+        fetched = [path for path in [*train, *val] if path.is_relative_to(folder)]
     if not train and not val:
-        raise OperatorError("data-file.file-named-recipe", command, command=command)
+        raise OperatorError("data-file.none-given", command, command=command)
     inputs = Inputs(
         router_of(project, request.model, request.verl, say),
         settings,
@@ -193,19 +193,21 @@ def _checked(
         progress,
     )
     report, first, second = check_files(command, train, val, inputs)
-    if brought:
-        _say_what_brings(report, project, request.model, {str(path) for path in brought})
+    if fetched:
+        _fix_missing(report, project, request.model, {str(path) for path in fetched})
     if isinstance(inputs.router, Router):
         report.data["router"] = str(inputs.router.source)
     return report, first + second, settings
 
 
-def _say_what_brings(report: Report, project: Project, model: str | None, files: set[str]) -> None:
-    """Of a recipe's file that is not there, the command that brings it, and to which folder."""
+def _fix_missing(report: Report, project: Project, model: str | None, files: set[str]) -> None:
+    """For a missing file of the recipe: the command that fetches it, and the folder."""
     folder = _recipe_data(project, model)
     made = model == "rehearsal"
     fix = (
-        "make reproduce (makes it)" if made else f"make data (brings it to DATA_DIR, now {folder})"
+        "make reproduce (creates it)"
+        if made
+        else f"make data (fetches it to DATA_DIR, now {folder})"
     )
     report.findings = [
         replace(item, fix=fix)
@@ -226,7 +228,7 @@ def own_files(role: str) -> list[str]:
 
 
 def _recipe_data(project: Project, model: str | None) -> Path:
-    """Where a recipe's data lie: the rehearsal's are made, all others are in DATA_DIR."""
+    """The folder of a recipe's data: generated for the rehearsal, else DATA_DIR."""
     return project.cache / "toy-data" if model == "rehearsal" else data_dir(project)
 
 
@@ -239,6 +241,5 @@ def _filled(files: Sequence[str], folder: Path) -> list[str]:
     for name in found:
         unset = re.search(r"/<([A-Za-z_][A-Za-z0-9_]*)>", name)
         if unset:
-            message = f"the recipe names its file by ${unset[1]}, which is not set"
-            raise OperatorError("data-file", name, message, f"export {unset[1]}=...")
+            raise OperatorError("data-file.variable-unset", name, variable=unset[1])
     return found

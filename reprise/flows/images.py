@@ -1,5 +1,4 @@
-"""Where images meet hosts: what every host of a hostfile holds and runs, against the lock; and a
-command of this project run inside the cpu image."""
+"""Images on hosts, compared with the lock; and commands of this project run in the cpu image."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ __all__ = ["run_inside", "verify_images"]
 
 _SECONDS = 120.0
 _INSIDE = "/opt/reprise"
-# What docker run and podman run end with when it was not the command in the container that ended.
+# Exit codes of docker run and podman run when the command in the container did not start.
 _NOT_STARTED = (125, 126, 127)
 
 
@@ -53,12 +52,10 @@ def verify_images(
     hosts: dict[str, Held] = {}
     for answer in answers:
         if not answer.ok:
-            told = answer.said or f"no answer ({answer.outcome.value})"
-            fix = "check that the host can be reached and its engine used: `reprise doctor`"
-            report.unknown("image-held", answer.host, told, fix)
+            reason = answer.said or f"no answer ({answer.outcome.value})"
+            report.unknown("image-held.no-answer", answer.host, reason=reason)
         elif (held := parse_held(answer.output)) is None:
-            fix = "`reprise image load FILE` there, or pull it by its digest"
-            report.failed("image-held", answer.host, f"does not hold {image}", fix)
+            report.failed("image-held.missing", answer.host, image=image)
         else:
             hosts[answer.host] = held
     report.settle("image-held")
@@ -99,20 +96,17 @@ def run_inside(project: Project, image: str, words: Sequence[str]) -> int:
         command.append("-it")
     command += [image, f"{_INSIDE}/.venv/bin/reprise", *words]
     if _runs(engine, name):
-        fix = f"wait for it, or end it: {engine} kill {name}"
-        raise CannotTell("image-run", name, "a run in a container is going on", fix)
+        raise CannotTell("image-run.running", name, engine=engine, name=name)
     code = _until_ended(engine, name, command)
     if code in _NOT_STARTED:
-        fix = "mend what it says above (for --init podman needs its package catatonit)"
-        raise CannotTell("image-run", engine, "started no container", fix)
+        raise CannotTell("image-run.not-started", engine)
     return code
 
 
 def _until_ended(engine: str, name: str, command: Sequence[str]) -> int:
-    """Run the engine's client; a polite end of this command is handed on to the container.
+    """Run the engine's client; SIGTERM to this command is passed on to the container.
 
-    Without that the client alone would be gone. The interrupt key reaches the client too, which
-    hands it on itself.
+    Otherwise only the client would end. Ctrl-C reaches the client too, which passes it on itself.
     """
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
@@ -128,7 +122,7 @@ def _until_ended(engine: str, name: str, command: Sequence[str]) -> int:
 
 
 def _user(engine: str) -> list[str]:
-    """Files that the run writes belong to who started it, also where the engine runs as root."""
+    """Files of the run belong to the user who started it, also if the engine runs as root."""
     if Path(engine).name == "podman" and os.getuid() != 0:
         return ["--userns", "keep-id"]
     done = ask(engine, "info", "--format", "{{json .SecurityOptions}}")

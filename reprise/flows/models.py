@@ -1,4 +1,4 @@
-"""The model part of the chain: the lock's entries handed to the data room."""
+"""Fetch and check the locked models."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def _wanted(project: Project, name: str) -> ModelWanted:
     entry = _entry(project, name)
     if entry is None:
         known = ", ".join(read_lock(project.lock).model)
-        raise OperatorError("lock-entry.model-lock", name, known=known)
+        raise OperatorError("lock-entry.unknown-model", name, known=known)
     if entry.revision is None:
-        raise OperatorError("data-unpinned.lock-revision", f"model.{name}", name=name)
+        raise OperatorError("data-unpinned.no-revision", f"model.{name}", name=name)
     return ModelWanted(name, entry.repo, entry.revision, entry.config_sha256, entry.index_sha256)
 
 
@@ -105,19 +105,15 @@ def fetch_locked_model(
 
 
 def _one_source(request: ModelRequest) -> None:
-    """Refuse what would be passed over: a server beside a folder, a revision that is locked."""
+    """Refuse options without effect: a server with a folder, a revision that is locked."""
     if request.local is not None:
         servers = {"--mirror": request.mirror, "--modelscope": request.origin == "modelscope",
                    "--revision": request.revision}  # fmt: skip
         given = ", ".join(name for name, value in servers.items() if value)
-        message = "a folder was given as well: nothing would be asked of a server"
-        fix = "leave it out, or leave out --from"
-    else:
-        given = "--revision" if request.revision and request.origin == "hub" else ""
-        message = "the hub's revision stands in the lock; only ModelScope has one of its own"
-        fix = f"leave it out, or reprise lock update {request.name} --to REVISION"
-    if given:
-        raise OperatorError("model-source", given, message, fix)
+        if given:
+            raise OperatorError("model-source.folder-and-server", given)
+    elif request.revision and request.origin == "hub":
+        raise OperatorError("model-source.revision-locked", "--revision", name=request.name)
 
 
 def _ticker(
@@ -128,9 +124,9 @@ def _ticker(
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """On which hosts to look: those of a hostfile, or named ones; neither means here.
+    """The hosts to check: those of a hostfile, or named ones; neither means this machine.
 
-    `ssh_config` takes the place of the site file's.
+    `ssh_config` replaces the one of the site file.
     """
 
     hostfile: Path | None = None
@@ -145,8 +141,8 @@ def check_model(
 ) -> Report:
     """`reprise model check`: a folder here or on hosts, against lock entry `name` if given.
 
-    Nothing is contacted when the hostfile or a name is wrong. A host that cannot be looked at
-    leaves its folder unknown and hides no other's findings.
+    Nothing is contacted when the hostfile or a name is wrong. If a host cannot be checked, its
+    folder is unknown; the findings of other hosts are shown.
     """
     report = Report("model check")
     wanted = _wanted(project, name) if name else None
@@ -165,17 +161,15 @@ def check_model(
 
 
 def _hosts(report: Report, where: Where) -> Sequence[Host] | None:
-    """The hosts to look at, none for this machine; None when the report says what is wrong."""
+    """The hosts to check, empty for this machine; None when the report has the fault."""
     if where.hostfile is not None and where.named:
-        message = "expected --hostfile or --host, found both"
-        raise OperatorError("hosts-select", str(where.hostfile), message, "leave one out")
+        raise OperatorError("hosts-select.hostfile-and-host", str(where.hostfile))
     unread: dict[str, object] = {"--include": where.include, "--exclude": where.exclude}
     if not where.named:
         unread["--ssh-config"] = where.ssh_config
     given = ", ".join(name for name, value in unread.items() if value)
     if where.hostfile is None and given:
-        message = "says something of hosts, and no hostfile was named"
-        raise OperatorError("hosts-select", given, message, "add --hostfile, or leave it out")
+        raise OperatorError("hosts-select.unused", given)
     if where.hostfile is None:
         read, chosen = named_hosts(where.named)
     else:
@@ -204,7 +198,7 @@ def _on_hosts(hosts: Sequence[Host], folder: Path, where: Where) -> dict[str, In
 
 
 def _label(host: Host) -> str:
-    """The host in findings; the port tells two of one name apart."""
+    """The host in findings; the port distinguishes two of one name."""
     return f"{host.name}:{host.port}" if host.port else host.name
 
 
@@ -213,5 +207,5 @@ def _inspection(host: Host, answer: Answer, folder: Path) -> Inspection:
         look = f"ssh {host.name} ls {shlex.quote(str(folder))}"
         return inspection_of(answer.output, answer.said, look)
     if answer.outcome is Outcome.NOT_FOUND and answer.reached:
-        return Unseen("python3 is not there", "install python3 (3.9 or later) on this host")
+        return Unseen("python3 was not found", "install python3 (3.9 or later) on this host")
     return Unseen(*why(host, answer))

@@ -1,4 +1,4 @@
-"""Where a rehearsal runs and what trains: platform and engine, and all that follows from them."""
+"""Platform and engine of a rehearsal, and what depends on them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,15 @@ class Place:
     engine: str = "fsdp"
 
     def check(self) -> None:
-        """Raise OperatorError when there is no such place."""
-        for name, value, known in (
-            ("platform", self.platform, PLATFORMS),
-            ("engine", self.engine, ENGINES),
+        """Raise OperatorError for an unknown platform, engine or combination."""
+        for text, value, known in (
+            ("rehearsal-platform.unknown", self.platform, PLATFORMS),
+            ("rehearsal-engine.unknown", self.engine, ENGINES),
         ):
             if value not in known:
-                message = f"there is no such {name}"
-                raise OperatorError(
-                    f"rehearsal-{name}", value, message, f"one of {', '.join(known)}"
-                )
+                raise OperatorError(text, value, known=", ".join(known))
         if self.platform == "cpu" and self.engine == "megatron":
-            raise OperatorError("rehearsal-engine.megatron-lm-needs", "megatron")
+            raise OperatorError("rehearsal-engine.needs-gpu", "megatron")
 
     @property
     def default(self) -> bool:
@@ -66,24 +63,22 @@ class Place:
     def python(self, project: Project) -> Path:
         """The interpreter that has torch, vLLM, and on a GPU Megatron-LM's needs.
 
-        Raises CannotTell when its environment is not there.
+        Raises CannotTell when its environment is not installed.
         """
         if self.platform == "cpu":
             python = project.rehearsal_python
-            fix = "make setup (or: make reproduce, which does it first)"
-            what = "the rehearsal's environment (torch, vLLM, verl) is not installed"
-        else:
-            python = project.root / _GPU_ENVIRONMENT / "bin" / "python"
-            fix = "scripts/gpu/env.py (docs/gpu.md)"
-            what = "the GPU environment (vLLM, TransformerEngine, Megatron-LM's needs) is not made"
+            if not python.exists():
+                raise CannotTell("rehearsal-environment.missing", str(python))
+            return python
+        python = project.root / _GPU_ENVIRONMENT / "bin" / "python"
         if not python.exists():
-            raise CannotTell("rehearsal-environment", str(python), what, fix)
+            raise CannotTell("rehearsal-environment.missing-gpu", str(python))
         return python
 
     def tree(self, release: str, project: Project) -> VerlTree:
         """The verl that runs here: the installed `release`, on a GPU the checkout of the lock.
 
-        Raises CannotTell when it is not there.
+        Raises CannotTell when it is missing.
         """
         if self.platform == "cpu":
             return find_tree(project.root, "", release)
@@ -91,11 +86,11 @@ class Place:
         found = find_tree(project.root, "verl", release)
         if found.version != locked.version:
             raise CannotTell(
-                "rehearsal-verl.expected-verl-found",
+                "rehearsal-verl.other-version",
                 str(project.root / (locked.path or "third_party/verl")),
-                locked_version=locked.version,
+                version=locked.version,
                 want=locked.want,
-                label=found.label(),
+                found=found.label(),
             )
         return found
 

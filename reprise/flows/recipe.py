@@ -1,4 +1,4 @@
-"""The recipe part of the chain: what the lock knowingly does not meet, held against a recipe."""
+"""Check a recipe: all rules, and the known contradictions of the lock that apply to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_recipe(project: Project, loaded: Loaded) -> Report:
 
 
 def _machine(loaded: Loaded) -> Machine:
-    """The machine of the recipe's card; a script without a recipe is judged for h20, whose verl
-    it is composed with.
+    """The machine of the recipe card; a script without a recipe is judged for h20, whose verl it is
+    composed with.
     """
     return machine_named(loaded.card.machine.profile).lock if loaded.name else "h20"

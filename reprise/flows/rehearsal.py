@@ -1,4 +1,4 @@
-"""The rehearsal's part of the chain: stand-ins, a private Ray, one job, its metrics."""
+"""A rehearsal run: tiny model and toy data, a private Ray, one job, its metrics."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from reprise.core.project import Project
 from reprise.flows.key import run_key
 from reprise.flows.place import DEFAULT, Place
 from reprise.flows.start_model import start_model
+from reprise.flows.triage.explain import triage_attempt
 from reprise.recipe.card import card_of
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
@@ -44,13 +45,21 @@ from reprise.runs.state.pulse import here, supervised
 from reprise.runs.state.state import Launcher, PrivateRay, RunStatus
 from reprise.runs.supervise.following import Follower, run_attempt
 from reprise.runs.watch.display import RunDisplay
-from reprise.triage.first_error import first_error
+from reprise.triage.report import root_advice, root_place, summary
 
 __all__ = ["Ended", "Rehearsal", "RehearsalOptions"]
 
 MODEL = "rehearsal"
 COMMAND = "reproduce"
 RECIPE = f"{MODEL}/recipe"
+_ENDED = {
+    Outcome.SUCCEEDED: "run-succeeded.ended",
+    Outcome.FAILED: "run-failed.ended",
+    Outcome.STALLED: "run-stalled.ended",
+    Outcome.LOST: "run-lost.ended",
+    Outcome.STOPPED: "run-stopped.ended",
+    Outcome.INTERRUPTED: "run-interrupted.ended",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ class Ended:
 
 
 class Rehearsal:
-    """One rehearsal run, from the stand-ins to its metrics in the run folder."""
+    """One rehearsal run, from model and data to the metrics in the run folder."""
 
     def __init__(self, project: Project, options: RehearsalOptions) -> None:
         self.project = project
@@ -90,8 +99,7 @@ class Rehearsal:
         options.place.check()
         if options.arch not in ARCHITECTURES:
             known = ", ".join(ARCHITECTURES)
-            message = "there is no such architecture"
-            raise OperatorError("rehearsal-arch", options.arch, message, f"one of {known}")
+            raise OperatorError("rehearsal-arch.unknown", options.arch, known=known)
         verl = card_of(project.recipes, MODEL).verl
         self.tree = options.place.tree(verl.release, project)
         self._composed: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -99,7 +107,7 @@ class Rehearsal:
     def run(self) -> Ended:
         """Prepare, run and collect. Ctrl-C stops everything that was started."""
         python = self.options.place.python(self.project)
-        # What Hydra refuses is told before anything is made.
+        # An override that Hydra refuses is reported before anything is created.
         self._compose(self._overrides())
         self.remove_leftovers()
         model, data = self.prepare()
@@ -108,7 +116,7 @@ class Rehearsal:
             attempt = self._attempt(folder, python, model, data)
         except BaseException as error:
             with undisturbed():
-                # Whatever cut the end of its Ray short: without an owner nobody would look again.
+                # Stop its Ray whatever happened: no other command would.
                 if (ray := folder.read().ray) is not None:
                     remove_leftovers(folder.name, Path(ray.temp_dir))
                 cut = isinstance(error, KeyboardInterrupt)
@@ -123,15 +131,14 @@ class Rehearsal:
                 continue
             if supervised(run, state) or not os.access(run.path, os.W_OK):
                 continue
-            self.console.line(f"run {run.name} was cut off: stopping what it left behind")
+            self.console.line(f"run {run.name} was interrupted: stopping its remaining processes")
             left = remove_leftovers(
                 run.name, Path(state.ray.temp_dir if state.ray else "/nonexistent")
             )
             if left:
-                raise OperatorError(
-                    "rehearsal-leftovers.processes-earlier-run", run.name, left=left
-                )
-            _end(run, Outcome.INTERRUPTED, None, "its command was cut off")
+                pids = " ".join(map(str, left))
+                raise OperatorError("rehearsal-leftovers.alive", run.name, pids=pids)
+            _end(run, Outcome.INTERRUPTED, None, "its command was killed")
 
     def _overrides(self) -> list[str]:
         """The run's own Hydra overrides, in the order of the command line."""
@@ -262,7 +269,8 @@ class Rehearsal:
                 left = ray.stop()
             folder.event("ray stopped", left=left)
             if left:
-                self.console.line(f"these processes would not stop, end them by hand: {left}")
+                pids = " ".join(map(str, left))
+                self.console.line(f"these processes did not end: kill -9 {pids}")
 
     @staticmethod
     def entrypoint(python: Path, overrides: list[str]) -> str:
@@ -287,7 +295,7 @@ class Rehearsal:
         _end(folder, attempt.outcome, attempt.steps, attempt.message, status)
         if whole:
             return Ended(folder, attempt, None)
-        return Ended(folder, attempt, _failure(folder, attempt, expected))
+        return Ended(folder, attempt, _failure(self.project, folder, attempt, expected))
 
 
 def _end(
@@ -309,25 +317,14 @@ def _end(
             state.reached = reached
 
 
-def _failure(folder: RunFolder, attempt: AttemptEnd, expected: int) -> Report:
+def _failure(project: Project, folder: RunFolder, attempt: AttemptEnd, expected: int) -> Report:
     """The report of a job that did not reach its last step: its first error line."""
     report = Report(COMMAND, data={"run": str(folder.path)})
-    log = folder.log_file(attempt.number)
-    cause = None
-    if log.exists():
-        with log.open(errors="replace", newline="\n") as file:
-            cause = first_error(file)
-    if cause is not None:
-        where = f"{log}:{cause.line}"
-        process = f" in {cause.process}" if cause.process else ""
-        message = f"{cause.text}{process}"
-    else:
-        where = str(log)
-        message = attempt.message or "the job ended without an error in its log"
-    report.failed(
-        f"run-{attempt.outcome.value}",
-        where,
-        f"the job {attempt.outcome.value} after step {attempt.steps} of {expected}: {message}",
-        f"read {where}; when it is mended, repeat the command (a new run folder is made)",
-    )
+    found = triage_attempt(project, folder, attempt.number)
+    where = root_place(found) or str(folder.log_file(attempt.number))
+    cause = summary(found) or attempt.message or "the job ended without an error in its log"
+    values = {"step": attempt.steps, "steps": expected, "cause": cause, "log": where}
+    report.failed(_ENDED[attempt.outcome], where, **values)
+    if advice := root_advice(found):
+        report.note("run-cause.advice", where, advice=advice)
     return report

@@ -1,4 +1,4 @@
-"""The chain: the only place where rooms meet."""
+"""Run the rehearsal and judge finished runs."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
     """Judge a finished run of `model` (the newest when `run` is None) against its reference.
 
     Writes verdict.json, curves.png and report.html into the run folder.
-    Raises CannotTell when there is no finished run, OperatorError when the folder is no run.
+    Raises CannotTell when no run is finished, OperatorError when the folder is not a run.
     """
     folder = _finished(project, model, run)
     state = folder.read()
     if state.model != model:
         raise OperatorError(
-            "run-model.expected-run-found",
+            "run-model.other-recipe",
             str(folder.path),
-            model=model,
-            model2=state.model,
-            folder_path=shlex.quote(str(folder.path)),
+            expected=model,
+            found=state.model,
+            folder=shlex.quote(str(folder.path)),
         )
     _comparable(folder, state)
     place = Place(state.platform or "cpu", state.engine or "fsdp")
@@ -80,39 +80,37 @@ def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
         folder = RunFolder(run.absolute()) if run.exists() else find_run(project.runs, str(run))
         status = folder.read().status
         if status is not RunStatus.FINISHED:
-            raise OperatorError("run-state.expected-finished-run", str(folder.path), status=status)
+            raise OperatorError("run-state.not-finished", str(folder.path), status=status)
         return folder
     newest = newest_finished(project.runs, model)
     if newest is None:
-        raise CannotTell("run-missing.finished-run-judge", str(project.runs / model), model=model)
+        raise CannotTell("run-missing.none", str(project.runs / model), model=model)
     return newest
 
 
 def _comparable(folder: RunFolder, state: RunState) -> None:
-    """Refuse to judge what no reference was recorded for: another architecture or algorithm."""
+    """Refuse a run without a reference: of another architecture or algorithm."""
     named = (("arch", state.arch), ("algo", state.algo))
     other = [f"{name}={value}" for name, value in named if value]
     if other in ([], ["arch=hy3"]):
         return
-    raise CannotTell(
-        "reference-missing.run-finished-reference", str(folder.path), others=" ".join(other)
-    )
+    raise CannotTell("reference-missing.other-settings", str(folder.path), settings=" ".join(other))
 
 
 def _recorded(folder: RunFolder, reference: Path, place: Place) -> Path:
     if place.default or (reference / "reference.toml").is_file():
         return reference
     raise CannotTell(
-        "reference-missing.run-finished-runs",
+        "reference-missing.other-place",
         str(folder.path),
-        place_name=place.name,
+        place=place.name,
         platform=place.platform,
         engine=place.engine,
     )
 
 
 def _compare_origin(report: Report, state: RunState, reference: Reference, place: Place) -> None:
-    """Say so when the reference was recorded with something else than the run used."""
+    """Warn when the reference was recorded with other inputs than the run used."""
     rule = "reference-origin"
     recorded = reference.provenance
     differing = [
@@ -121,19 +119,17 @@ def _compare_origin(report: Report, state: RunState, reference: Reference, place
         if name != "steps" and name in recorded and recorded[name] != getattr(state, name)
     ]
     report.passed(rule)
-    if differing:
+    where, keys = f"recipes/{state.model}/reference", ", ".join(differing)
+    if differing and state.model == "rehearsal":
         report.warn(
-            rule,
-            f"recipes/{state.model}/reference",
-            f"the reference was recorded with another {', '.join(differing)} than the run used: "
-            "a difference between them may come from that",
-            "record new reference runs: "
-            + (
-                f"reprise baseline --platform {place.platform} --engine {place.engine}"
-                if state.model == "rehearsal"
-                else "several seeds on its cluster (docs/curves.md)"
-            ),
+            "reference-origin.rehearsal",
+            where,
+            keys=keys,
+            platform=place.platform,
+            engine=place.engine,
         )
+    elif differing:
+        report.warn("reference-origin.cluster", where, keys=keys)
 
 
 def _write(

@@ -1,4 +1,4 @@
-"""Runs looked at from outside: the list, one run's status, its log, its end."""
+"""Runs seen from outside: the list, the status of a run, its log, its end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any
 import yaml
 
 from reprise.core.errors import CannotTell, OperatorError
-from reprise.core.findings import Finding, Report, Severity
+from reprise.core.findings import Report, Severity
 from reprise.core.project import Project
+from reprise.flows.triage.explain import add_triage
 from reprise.runs.ray.contact import GONE, Contact, contact_of, last_attempt
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.state.folder import RunFolder, find_run
@@ -71,22 +72,26 @@ def list_runs(project: Project, model: str | None, most: int) -> Report:
             report.warn(error.rule, error.where, error.message, error.fix)
             rows.append({"id": folder.name, "model": path.parent.name, "state": "unreadable"})
     if listing.closed:
-        report.unknown(*closed_folders(listing))
+        where, why = closed_folders(listing)
+        report.unknown("run-list.closed", where, reason=why)
     else:
         report.passed("run-list")
     if not rows:
-        fix = "make reproduce" if model in (None, "rehearsal") else "reprise runs lists all"
-        report.note("run-list", str(project.runs), _none(project.runs, model), fix)
+        where, why = str(project.runs), _none(project.runs, model)
+        if model in (None, "rehearsal"):
+            report.note("run-list.none", where, reason=why)
+        else:
+            report.note("run-list.none-of-recipe", where, reason=why)
     report.data |= {"folder": str(project.runs), "runs": rows, "known": len(listing.runs)}
     return report
 
 
 def _none(runs: Path, model: str | None) -> str:
-    """That there is no run: of `model`, where there are others, or at all."""
+    """Which runs are missing: those of `model`, if others exist, or all."""
     if not runs.exists():
-        return "no run yet: the folder does not exist"
+        return "no runs yet: the folder does not exist"
     others = sorted({path.parent.name for path in list_folder(runs).runs})
-    return f"no run of {model}; there are runs of {', '.join(others)}" if others else "no run yet"
+    return f"no runs of {model}; runs exist of {', '.join(others)}" if others else "no runs yet"
 
 
 def _row(folder: RunFolder) -> dict[str, Any]:
@@ -99,7 +104,7 @@ def _row(folder: RunFolder) -> dict[str, Any]:
         reached = steps[-1] if steps else 0
     shown: str = state.status
     if state.live and state.place is not PlaceKind.ATTACHED and not supervised(folder, state):
-        shown += ", nobody watches"
+        shown += ", unsupervised"
     return {
         "id": folder.name,
         "model": state.model,
@@ -118,20 +123,19 @@ def _find(project: Project, text: str | None) -> RunFolder:
         return find_run(project.runs, text)
     listing = list_folder(project.runs)
     if not listing.runs and listing.closed:
-        raise CannotTell(*closed_folders(listing))
+        where, why = closed_folders(listing)
+        raise CannotTell("run-list.closed", where, reason=why)
     if not listing.runs:
-        raise OperatorError(
-            "run-unknown", str(project.runs), _none(project.runs, None), "make one: make reproduce"
-        )
+        why = _none(project.runs, None)
+        raise OperatorError("run-unknown.none", str(project.runs), reason=why)
     return RunFolder(listing.runs[-1])
 
 
 def run_status(project: Project, text: str | None, view: View | None = None) -> Status:
     """Look at a run, the newest by default; with a `view`, until it ends.
 
-    Raises OperatorError for an unknown run and for a cluster that asks for another token. One that
-    does not answer is a check that could not be evaluated; what the folder tells is told all the
-    same.
+    Raises OperatorError for an unknown run and for a cluster that asks for another token. If it
+    does not answer, the check is unknown; the report still has what the run folder contains.
     """
     folder = _find(project, text)
     state = folder.read()
@@ -188,31 +192,23 @@ def _judge_state(report: Report, folder: RunFolder, seen: Seen, silent: CannotTe
     if seen.state in (RunStatus.FINISHED, RunStatus.STOPPED, RunStatus.DRY_RUN):
         report.passed(STATE)
     elif seen.state not in LIVE:
-        told = (attempt.message if attempt else "") or "the log tells more"
-        report.failed(STATE, log, f"the run {seen.state} at step {seen.step}: {told}", again)
+        known: dict[str, object] = {"status": seen.state, "step": seen.step, "next": again}
+        known["cause"] = (attempt.message if attempt else "") or "see the log"
+        report.failed("run-state.ended", log, **known)
+        add_triage(report, folder, attempt.number if attempt else 1)
     elif silent is not None:
         fix = silent.fix
         if state.place is PlaceKind.PRIVATE:
-            fix = f"if the machine was restarted or that Ray was killed: {again}"
+            fix = f"if the machine was restarted or this Ray was killed: {again}"
         report.unknown(silent.rule, silent.where, silent.message, fix)
     elif seen.job == GONE and not supervised(folder, state):
-        text = "Ray does not know the job: it was never submitted, or Ray has begun anew"
-        report.failed(STATE, log, text, again)
+        report.failed("run-state.unknown-job", log, next=again)
     elif seen.job in ENDED and not supervised(folder, state):
-        text = f"the job has ended ({seen.job}) and nobody supervises the run"
-        report.failed(STATE, log, text, again)
+        report.failed("run-state.not-closed", log, job=seen.job, next=again)
     else:
         report.passed(STATE)
         if attempt and not supervised(folder, state):
-            report.findings.append(
-                Finding(
-                    STATE,
-                    Severity.NOTE,
-                    folder.name,
-                    "nobody supervises the run: after a failure no further attempt begins",
-                    f"attach: {again}",
-                )
-            )
+            report.note("run-state.unsupervised", folder.name, next=again)
 
 
 def run_log(
@@ -245,18 +241,22 @@ def run_log(
         report.passed("run-log")
         return report
     if not file.is_file():
-        raise silent or OperatorError(
-            "run-log",
-            str(file),
-            f"the run has no attempt {number}" if number else "the run has had no attempt yet",
-            f"its attempts: reprise status {folder.name}",
-        )
+        if silent is not None:
+            raise silent
+        if number:
+            raise OperatorError("run-log.no-attempt", str(file), number=number, run=folder.name)
+        raise OperatorError("run-log.not-started", str(file), run=folder.name)
     with file.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             write(line.rstrip("\n"))
     report.passed("run-log")
     if silent is not None:
-        report.unknown(silent.rule, silent.where, f"{silent.message}; shown: the copy", silent.fix)
+        report.unknown(
+            silent.rule,
+            silent.where,
+            f"{silent.message}; the log shown is the copy in the run folder",
+            silent.fix,
+        )
     return report
 
 
@@ -268,7 +268,7 @@ def _follow_log(contact: Contact, job: str, write: Callable[[str], None]) -> Non
         try:
             write(line)
         except OSError:
-            broken.set()  # Who reads has gone: `| head`.
+            broken.set()  # The reader has ended: `| head`.
 
     tail = contact.jobs.tail(job, Path(os.devnull), give)
     try:

@@ -27,12 +27,7 @@ def _locked(project: Project) -> tuple[Path, Shipped]:
     """Its folder and its entry of the lock. Raises OperatorError when the lock has none."""
     entry = read_lock(project.lock).shipped.get(ENTRY)
     if entry is None or entry.sha256 is None:
-        raise OperatorError(
-            "rehearsal-start-model",
-            str(project.lock),
-            f"expected an entry shipped.{ENTRY} with a sha256, found none",
-            "git checkout -- versions.lock",
-        )
+        raise OperatorError("rehearsal-start-model.not-locked", str(project.lock), entry=ENTRY)
     return (project.root / entry.path).parent, entry
 
 
@@ -46,7 +41,7 @@ def start_model(project: Project) -> TinyModel:
 
 
 def build_start_model(project: Project, python: Path, say: Callable[[str], None]) -> Report:
-    """Train the start model anew with the interpreter `python` and compare it with the shipped one.
+    """Train the start model again with the interpreter `python`; compare it with the shipped one.
 
     The result stays in the cache and no run uses it. Another processor, or another instruction
     set, gives other bits: a difference is a note, never an error. `data`: `folder`, `sha256`,
@@ -72,18 +67,22 @@ def build_start_model(project: Project, python: Path, say: Callable[[str], None]
             "expected_reward": {"shipped": rewards[0], "built": rewards[1]},
         },
     )
-    rule = "rehearsal-start-model"
-    report.passed(rule)
-    report.note(rule, str(shipped.path), f"shipped: sha256 {shipped.sha256}")
-    report.note(rule, str(built.path), f"built here: sha256 {built.sha256}; {difference.text()}")
+    report.passed("rehearsal-start-model")
+    report.note("rehearsal-start-model.shipped", str(shipped.path), sha256=shipped.sha256)
     report.note(
-        rule,
+        "rehearsal-start-model.built",
         str(built.path),
-        f"expected reward at temperature 1: shipped {rewards[0]}, built here {rewards[1]}",
+        sha256=built.sha256,
+        difference=difference.text(),
+    )
+    report.note(
+        "rehearsal-start-model.reward", str(built.path), shipped=rewards[0], built=rewards[1]
     )
     return report
 
 
 def _provenance(model: TinyModel) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((model.path / "provenance.json").read_text())
+    record: dict[str, Any] = json.loads(
+        (model.path / "provenance.json").read_text(encoding="utf-8")
+    )
     return record

@@ -1,12 +1,13 @@
-"""What the project asks of a vendor's accelerator; nvidia.py, mthreads.py and none.py answer it."""
+"""The interface of a vendor's accelerator; nvidia.py, amd.py, mthreads.py, none.py implement it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
+from reprise.core.rules import render, rule_id
 from reprise.machines.profile import Profile
 
 __all__ = ["Accelerator", "Facts", "Gpu", "Health", "Reading", "Use", "owner_of"]
@@ -15,7 +16,7 @@ Level = Literal["good", "warning", "error", "unknown"]
 
 
 class Facts(Protocol):
-    """The probe's answer of one host; cluster/doctor/facts.py reads it."""
+    """The probe's output on one host; cluster/doctor/facts.py reads it."""
 
     def all(self, key: str) -> Sequence[str]:
         """Every value of `key`, in order."""
@@ -26,7 +27,7 @@ class Facts(Protocol):
         ...
 
     def why(self, key: str) -> str | None:
-        """Why `key` could not be found out; None when it could, or was not asked for."""
+        """Why `key` could not be read; None when it was read, or was not requested."""
         ...
 
     def pairs(self, key: str) -> dict[str, str]:
@@ -35,7 +36,7 @@ class Facts(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether the probe came to its end."""
+        """Whether the probe ran to its end."""
         ...
 
 
@@ -54,9 +55,9 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a vendor's tool reported of one host.
+    """The report of a vendor's tool on one host.
 
-    `lost` names GPUs that the driver lists and cannot read, in the tool's own words; `said` holds
+    `lost` names GPUs that the driver lists and cannot read, with the tool's message; `said` has
     lines of the tool that describe no GPU (its warnings).
     """
 
@@ -77,12 +78,35 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One rule's result on one host; `level` good has no message."""
+    """One rule's result on one host; `level` good has no message.
+
+    `error`, `warn` and `unknown` take the name of a text in the registry, and its values.
+    """
 
     rule: str
     level: Level
     message: str = ""
     fix: str = ""
+
+    @classmethod
+    def good(cls, rule: str) -> Self:
+        """The rule holds."""
+        return cls(rule, "good")
+
+    @classmethod
+    def error(cls, text: str, /, **values: object) -> Self:
+        """The rule does not hold."""
+        return cls(rule_id(text), "error", *render(text, values))
+
+    @classmethod
+    def warn(cls, text: str, /, **values: object) -> Self:
+        """The rule holds, with a warning."""
+        return cls(rule_id(text), "warning", *render(text, values))
+
+    @classmethod
+    def unknown(cls, text: str, /, **values: object) -> Self:
+        """The rule could not be evaluated."""
+        return cls(rule_id(text), "unknown", *render(text, values))
 
 
 class Accelerator(Protocol):
@@ -113,14 +137,14 @@ class Accelerator(Protocol):
     rdma_variables: Sequence[str]
     """Further variables on RDMA that the probe reports."""
     job_variables: Mapping[str, str]
-    """What the environment of a job on these GPUs must hold."""
+    """Variables that the environment of a job on these GPUs needs."""
     packages: Sequence[str]
-    """Distributions that only this vendor needs, held against the lock."""
+    """Distributions that only this vendor needs, compared with the lock."""
     install_runtime: str
     """How to install the runtime that a container engine must know."""
 
     def detect(self, root: Path) -> str | None:
-        """The reason to take the machine at `root` (/) for one with these GPUs; None for none."""
+        """Why the machine at `root` (/) seems to have these GPUs; None when it does not."""
         ...
 
     def inventory(self) -> list[str]:
@@ -132,7 +156,7 @@ class Accelerator(Protocol):
         ...
 
     def why(self, facts: Facts) -> str | None:
-        """Why `read` could not answer, or not in full."""
+        """Why `read` returned nothing, or not all GPUs."""
         ...
 
     def uses(self, facts: Facts) -> list[Use] | None:
@@ -140,7 +164,7 @@ class Accelerator(Protocol):
         ...
 
     def health(self, facts: Facts, profile: Profile) -> Iterator[Health]:
-        """What only this vendor's GPUs report of themselves: memory errors, services, modules."""
+        """Health that only this vendor's GPUs report: memory errors, services, modules."""
         ...
 
 

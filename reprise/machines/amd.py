@@ -48,7 +48,7 @@ class Amd:
         r's/^= gpu\.app .*"pid": *"*\([0-9][0-9]*\).*/\1/p; '
         r's/^= gpu\.app .*"PID\([0-9][0-9]*\)".*/\1/p'
     )
-    # RCCL answers to torch's name of NCCL and reads NCCL's variables; torch calls the device cuda.
+    # torch names RCCL nccl, and RCCL reads NCCL's variables; torch calls the device cuda.
     backend = "nccl"
     torch_device = "cuda"
     ray_counts = True
@@ -61,7 +61,7 @@ class Amd:
     install_runtime = ""
 
     def detect(self, root: Path) -> str | None:
-        """A gfx942 in /sys/class/kfd: an AMD display alone makes no training host."""
+        """A gfx942 in /sys/class/kfd; a display adapter of AMD alone does not count."""
         nodes = root / "sys/class/kfd/kfd/topology/nodes"
         for path in sorted(nodes.glob("*/properties")):
             try:
@@ -97,7 +97,7 @@ class Amd:
             if not isinstance(index, int):
                 said.append(json.dumps(entry)[:80])
             elif name is None and total is None:
-                lost.append(f"GPU {index} ({bus or 'bus unknown'}): neither name nor memory")
+                lost.append(f"GPU {index} ({bus or 'bus unknown'}): name and memory unknown")
             else:
                 driver = _text(_at(entry, "driver", "version"))
                 uuid = _text(_at(entry, "asic", "asic_serial"))
@@ -122,7 +122,7 @@ class Amd:
                 if memory is None:
                     memory = _at(item, "process_info", "mem_usage")
                 used = _mib(memory)
-                # Monitors are listed too: they hold none.
+                # Monitors are listed too; they use no memory.
                 if used != 0 or str(memory).startswith("N/A"):
                     owner = owner_of(facts, int(pid))
                     found.append(Use(str(entry.get("gpu")), int(pid), owner, used))
@@ -132,33 +132,25 @@ class Amd:
         """Memory errors since the driver was loaded, as `amd-smi metric --ecc` counts them."""
         if not facts.all(_STATIC) and not facts.all(_ROCM):
             return
-        rule, fix = "gpu-ecc", "run amd-smi metric --ecc on the host"
         entries, _ = _entries(facts, _METRIC)
         if not entries:
-            why = facts.why(_METRIC) or "rocm-smi alone does not report ECC counters"
-            yield Health(rule, "unknown", why, fix)
+            why = facts.why(_METRIC) or "rocm-smi does not report ECC counters"
+            yield Health.unknown("gpu-ecc.unread", why=why)
             return
-        found = [health for entry in entries for health in _ecc(rule, fix, entry)]
-        yield from found or [Health(rule, "good")]
+        found = [health for entry in entries for health in _ecc(entry)]
+        yield from found or [Health.good("gpu-ecc")]
 
 
-def _ecc(rule: str, fix: str, entry: Mapping[str, Any]) -> Iterator[Health]:
-    """Uncorrectable and deferred errors of one GPU; corrected ones are what ECC is for."""
-    gpu, count = f"GPU {entry.get('gpu')}", _at(entry, "ecc", "total_uncorrectable_count")
+def _ecc(entry: Mapping[str, Any]) -> Iterator[Health]:
+    """Uncorrectable and deferred errors of one GPU; corrected errors are normal."""
+    gpu, count = entry.get("gpu"), _at(entry, "ecc", "total_uncorrectable_count")
     deferred = _at(entry, "ecc", "total_deferred_count")
     if not isinstance(count, int):
-        yield Health(rule, "unknown", f"{gpu}: uncorrectable errors are not reported", fix)
+        yield Health.unknown("gpu-ecc.not-reported", gpu=gpu)
     elif count > 0:
-        yield Health(
-            rule,
-            "error",
-            f"{gpu}: {count} uncorrectable memory errors since the driver was loaded",
-            f"drain the host, then as root: amd-smi reset --gpureset --gpu {entry.get('gpu')}; "
-            "if they come again, have the GPU replaced",
-        )
+        yield Health.error("gpu-ecc.uncorrectable", gpu=gpu, count=count)
     if isinstance(deferred, int) and deferred > 0:
-        message = f"{gpu}: {deferred} deferred memory errors since the driver was loaded"
-        yield Health(rule, "warning", message, "watch this GPU: amd-smi bad-pages")
+        yield Health.warn("gpu-ecc.deferred", gpu=gpu, count=deferred)
 
 
 def _rocm(facts: Facts) -> Reading | None:

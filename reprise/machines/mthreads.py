@@ -43,14 +43,14 @@ class MooreThreads:
     }
     packages: Sequence[str] = ("torch-musa",)
     install_runtime = (
-        "install the vendor's container toolkit, then bind it: "
+        "install the vendor's container toolkit, then register it: "
         "cd /usr/bin/musa && ./docker setup $PWD"
     )
 
     def detect(self, root: Path) -> str | None:
         """Device files /dev/mtgpu.0 and on."""
         dev = root / "dev"
-        return f"{dev}/mtgpu.* is there" if any(dev.glob("mtgpu.[0-9]*")) else None
+        return f"{dev}/mtgpu.* exists" if any(dev.glob("mtgpu.[0-9]*")) else None
 
     def inventory(self) -> list[str]:
         """Empty: no run is recorded with these GPUs."""

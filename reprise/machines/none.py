@@ -1,4 +1,4 @@
-"""Machines without an accelerator: collectives over Gloo, GPUs of Ray from the hostfile's slots."""
+"""Machines without an accelerator: Gloo, and Ray's GPU count from the slots of the hostfile."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class NoAccelerator:
     install_runtime = ""
 
     def detect(self, root: Path) -> str | None:
-        """Every machine will do; asked last."""
-        return "no accelerator's device file is there"
+        """Any machine; checked last."""
+        return "no accelerator device file was found"
 
     def inventory(self) -> list[str]:
         """Empty."""
         return []
 
     def why(self, facts: Facts) -> str | None:
-        """Nothing was asked."""
+        """Nothing is read."""
         return None
 
     def read(self, facts: Facts) -> Reading | None:

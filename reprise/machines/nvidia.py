@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: nvidia-smi, NCCL, and what fails most on hosts with NVSwitch and RDMA."""
+"""NVIDIA GPUs: nvidia-smi, NCCL, and frequent faults of hosts with NVSwitch and RDMA."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["ACCELERATOR"]
 _KEY = "gpu.nvidia"
 _FIELDS = "index,name,memory.total,memory.used,driver_version,pci.bus_id,uuid"
 _CSV = "--format=csv,noheader"
-# `code` is the exit status that `rows` leaves: after a time limit, or without the tool, nothing
-# more is asked of the driver.
+# `code` is the exit status of `rows`: after a time limit, or without the tool, the driver is not
+# queried again.
 _QUESTION = f"""\
 rows {_KEY} 5 nvidia-smi --query-gpu={_FIELDS} {_CSV},nounits
 case $code in 124 | 127 | 137) return ;; esac
@@ -33,7 +33,6 @@ kernel_log xid 'NVRM: Xid'
 _LOST = re.compile(r"^Unable to \w+ the device handle for (GPU.*)$")
 _INVENTORY = ("--query-gpu=name,driver_version,memory.total", _CSV)
 _INVENTORY_SECONDS = 30.0
-_ROWS_FIX = "run nvidia-smi -q -d ROW_REMAPPER"
 
 
 class Nvidia:
@@ -57,12 +56,12 @@ class Nvidia:
     def detect(self, root: Path) -> str | None:
         """Device files /dev/nvidia0 and on."""
         dev = root / "dev"
-        return f"{dev}/nvidia* is there" if any(dev.glob("nvidia[0-9]*")) else None
+        return f"{dev}/nvidia* exists" if any(dev.glob("nvidia[0-9]*")) else None
 
     def inventory(self) -> list[str]:
         """Name, driver and memory of each GPU, as nvidia-smi prints them."""
         smi = shutil.which(self.tool)
-        # It hangs where a GPU or its driver does.
+        # nvidia-smi hangs when a GPU or its driver hangs.
         with contextlib.suppress(subprocess.TimeoutExpired):
             if smi is not None:
                 done = subprocess.run(
@@ -120,18 +119,13 @@ class Nvidia:
         yield from _rows(facts)
         yield _xid(facts)
         if profile.rdma and facts.one("peermem") == "no":
-            yield Health(
-                "gpu-peermem",
-                "warning",
-                "the module nvidia_peermem is not loaded: RDMA goes through host memory",
-                "as root: modprobe nvidia_peermem",
-            )
+            yield Health.warn("gpu-peermem.not-loaded")
         else:
-            yield Health("gpu-peermem", "good")
+            yield Health.good("gpu-peermem")
 
 
 def _gpu(parts: Sequence[str]) -> Gpu:
-    """A row of _FIELDS; of a row with another number of values only the index is known."""
+    """A row of _FIELDS; in a row with another number of values, only the index is known."""
     if len(parts) != len(_FIELDS.split(",")):
         return Gpu(int(parts[0]))
     index, name, total, used, driver, bus, uuid = parts
@@ -155,78 +149,51 @@ def _number(value: str) -> int | None:
 
 
 def _fabric(facts: Facts) -> Health:
-    rule, state = "fabric-manager", facts.one("fabricmanager")
+    state = facts.one("fabricmanager")
     if state == "active":
-        return Health(rule, "good")
+        return Health.good("fabric-manager")
     if state in ("inactive", "failed", "activating", "deactivating"):
-        return Health(
-            rule,
-            "error",
-            f"nvidia-fabricmanager is {state}",
-            "as root: systemctl start nvidia-fabricmanager",
-        )
+        return Health.error("fabric-manager.not-active", state=state)
     why = facts.why("fabricmanager") or state or "no answer"
-    return Health(rule, "unknown", why, "ask the host's own service manager")
+    return Health.unknown("fabric-manager.unread", why=why)
 
 
 def _rows(facts: Facts) -> Iterator[Health]:
     lines = [line for line in facts.all("gpu.remapped") if not _LOST.match(line.strip())]
     why = facts.why("gpu.remapped")
     if why is not None:
-        yield Health("gpu-rows", "unknown", why, _ROWS_FIX)
+        yield Health.unknown("gpu-rows.unread", why=why)
     found = [health for line in lines if (health := _row(line)) is not None]
     yield from found
     if not found and why is None:
-        yield Health("gpu-rows", "good")
+        yield Health.good("gpu-rows")
 
 
 def _row(line: str) -> Health | None:
     """One GPU's row remapping; None when nothing was remapped."""
-    rule = "gpu-rows"
     bus, uncorrectable, pending, failure = [
         *(part.strip() for part in line.split(",")),
         *([""] * 4),
     ][:4]
     if failure and _text(failure) and failure not in ("0", "No", "Not Supported"):
-        return Health(
-            rule,
-            "error",
-            f"{bus}: row remapping failed ({failure})",
-            "drain the host and have the GPU replaced",
-        )
+        return Health.error("gpu-rows.failed", bus=bus, failure=failure)
     if pending and _text(pending) and pending not in ("0", "No", "Not Supported"):
-        return Health(
-            rule,
-            "error",
-            f"{bus}: a row is to be remapped at the next reset",
-            f"drain the host, then as root: nvidia-smi -i {bus} -r",
-        )
+        return Health.error("gpu-rows.pending", bus=bus)
     if "N/A" in line or "[" in line or "Not Supported" in line or not failure:
-        return Health(rule, "unknown", f"{bus}: not reported", _ROWS_FIX)
+        return Health.unknown("gpu-rows.not-reported", bus=bus)
     if uncorrectable not in ("0", "No"):
-        return Health(
-            rule,
-            "warning",
-            f"{bus}: rows were remapped after uncorrectable errors ({uncorrectable})",
-            "watch this GPU",
-        )
+        return Health.warn("gpu-rows.remapped", bus=bus, count=uncorrectable)
     return None
 
 
 def _xid(facts: Facts) -> Health:
-    rule = "gpu-xid"
     if facts.one("xid.read") is None:
-        why = facts.why("xid.read") or "the kernel log was not read"
-        return Health(rule, "unknown", why, "as root on the host: dmesg | grep Xid")
+        why = facts.why("xid.read") or "no answer"
+        return Health.unknown("gpu-xid.unread", why=why)
     if lines := facts.all("xid"):
         found = [match[0] for line in lines if (match := re.search(r"Xid \([^)]*\): \d+", line))]
-        return Health(
-            rule,
-            "warning",
-            f"the kernel log has {', '.join(dict.fromkeys(found))}",
-            "look the numbers up in NVIDIA's list of Xid errors; 48, 63, 64, 79, 94, 95: drain",
-        )
-    return Health(rule, "good")
+        return Health.warn("gpu-xid.found", errors=", ".join(dict.fromkeys(found)))
+    return Health.good("gpu-xid")
 
 
 ACCELERATOR: Accelerator = Nvidia()

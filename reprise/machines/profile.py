@@ -1,4 +1,4 @@
-"""What a kind of machine must have, and how Ray is started on it."""
+"""Requirements on a kind of machine, and how Ray is started on it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Profile(BaseModel):
     """Whether RDMA devices are expected."""
     fabric_manager: bool = False
     shm_fraction: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """Least /dev/shm as a part of the memory: what Ray takes for its object store by default."""
+    """Least /dev/shm as a part of the memory: Ray's default for its object store."""
     shm_free_gib: Annotated[float, Field(ge=0)] = 64
     """Free /dev/shm below which a warning is given."""
     memory_gib: Annotated[float, Field(ge=0)] = 0
     open_files: int = 65536
-    """What Ray's documentation recommends for large clusters; its workers hold many sockets."""
+    """The value that Ray's documentation recommends for large clusters with many sockets."""
     memlock_unlimited: bool = False
     disk_gib: Annotated[float, Field(ge=0)] = 20
     clock_seconds: Annotated[float, Field(gt=0)] = 5

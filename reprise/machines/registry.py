@@ -1,4 +1,4 @@
-"""Every kind of machine by its name: one TOML file of profiles/ each."""
+"""Every kind of machine by name: one TOML file in profiles/ each."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Machine:
     """A kind of machine; `name` is the stem of its file, which holds the other values.
 
     `lock` is the name in `machines = [...]` of versions.lock; `image` the folder of docker/ (empty:
-    there is none), `image_trees` the checkouts of the lock that its build takes. `rank` orders
-    lists. `guessed`: a host with this vendor's device files is taken for this machine. `packed`:
+    without an image), `image_trees` the checkouts of the lock that its build takes. `rank` orders
+    lists. `guessed`: a host with this vendor's device files counts as this machine. `packed`:
     its jobs are packed from the project's folder, with the checkouts on PYTHONPATH. `settings` is
     the table [profile] as it is written.
     """
@@ -69,12 +69,12 @@ class Machine:
 
     @property
     def profile(self) -> Profile:
-        """What such a host must have. Raises OperatorError where no job ever runs."""
+        """The requirements on such a host. Raises OperatorError for a machine without one."""
         if self.settings is None:
             raise OperatorError(
-                "machine.job-runs-kind",
+                "machine.runs-no-jobs",
                 self.name,
-                names_shown=names_shown(lambda machine: machine.trains),
+                known=names_shown(lambda machine: machine.trains),
             )
         return _profile(self)
 
@@ -108,7 +108,7 @@ def accelerators() -> tuple[Accelerator, ...]:
 
 
 def union(of: Callable[[Accelerator], Sequence[str]]) -> tuple[str, ...]:
-    """The words that `of` gives of any vendor, each once."""
+    """The values of `of` for all vendors, each once."""
     return tuple(dict.fromkeys(word for vendor in accelerators() for word in of(vendor)))
 
 
@@ -133,7 +133,7 @@ def machine_named(name: str) -> Machine:
         return found
     known = [word for item in machines() for word in item.names]
     hint = did_you_mean(nearest_words(name.lower(), known))
-    raise OperatorError("machine.unknown-machine", name, hint=hint, names_shown=names_shown())
+    raise OperatorError("machine.unknown", name, hint=hint, known=names_shown())
 
 
 def machine_of_lock(key: str) -> Machine:
@@ -142,12 +142,13 @@ def machine_of_lock(key: str) -> Machine:
 
 
 def guess_machine(root: Path = Path("/")) -> tuple[Machine, str]:
-    """The machine that this seems to be, and why: by device files below `root`.
+    """The kind of this machine by device files below `root`, and the reason.
 
-    A head node without GPUs looks like a rehearsal machine: name its machine there.
+    A head node without GPUs looks like a rehearsal machine: name its machine there. Raises
+    OperatorError when no kind matches.
     """
     guessed = [machine for machine in machines() if machine.guessed]
     for machine in sorted(guessed, key=lambda machine: machine.vendor == "none"):
         if (why := machine.accelerator.detect(root)) is not None:
             return machine, why
-    raise OperatorError("machine.kind-machine-fits", str(root), names_shown=names_shown())
+    raise OperatorError("machine.not-detected", str(root), known=names_shown())

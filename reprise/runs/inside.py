@@ -1,4 +1,4 @@
-"""What runs inside a job: secrets, the versions really imported, then the trainer's own module.
+"""Entry point inside a job: secrets, the imported versions, then the trainer's own module.
 
     python -m reprise.runs.inside verl.trainer.main_ppo --config-name hy3/recipe ...
 
@@ -47,8 +47,8 @@ def load_secrets() -> None:
     """Put the variables of REPRISE_SECRETS_FILE into this process's environment.
 
     Ray calls it at the start of every worker (worker_process_setup_hook): the runtime environment,
-    which anybody who reads the dashboard sees, names the file only. A worker without the file goes
-    on: the tracker that misses a key says so itself.
+    which every user of the dashboard sees, names the file only. A worker without the file
+    continues: a tracker reports a missing key itself.
     """
     name = os.environ.get("REPRISE_SECRETS_FILE")
     if not name:
@@ -56,7 +56,7 @@ def load_secrets() -> None:
     try:
         values = json.loads(Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"reprise: {name}: {type(error).__name__}, no secret was read\n")
+        sys.stderr.write(f"reprise: {name}: {type(error).__name__}, secrets were not read\n")
         return
     for key, value in values.items():
         os.environ.setdefault(key, value)

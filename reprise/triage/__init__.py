@@ -1,4 +1,5 @@
-"""The first root cause of a failure, found in the logs of many ranks.
+"""The first root cause in the logs of many ranks: patterns as data, one pass, one answer.
 
-Collecting the logs is the work of `reprise.flows`.
+Patterns, their categories and what judges them belong here; nothing here knows of runs, clusters
+or commands.
 """

@@ -46,14 +46,14 @@ BASE = f"""\
 = complete yes
 """
 
-CARD = "= gpu.nvidia {n}, NVIDIA H20, 97871, 0, 570.133.20, 00000000:{n}8:00.0, GPU-{n}\n"
+GPU = "= gpu.nvidia {n}, NVIDIA H20, 97871, 0, 570.133.20, 00000000:{n}8:00.0, GPU-{n}\n"
 
 
 def base(name: str, gpus: int = 8) -> str:
     """A healthy H20 host; `name` ends in its number."""
     number = str(10 + int(name[-1]))
-    cards = "".join(CARD.format(n=n) for n in range(gpus))
-    return BASE.replace("HOST", name).replace(".N", f".{number}") + cards
+    gpu_lines = "".join(GPU.format(n=n) for n in range(gpus))
+    return BASE.replace("HOST", name).replace(".N", f".{number}") + gpu_lines
 
 
 def context(

@@ -17,16 +17,16 @@ def test_all_reduce_and_its_baseline(bed: Bed, operator: Operator) -> None:
     assert first.code == 0, first.json["findings"]
     figure = first.json["bandwidth_gbit_per_s"]
     assert figure > 0
-    assert "recorded as this site's own figure" in first.of("bandwidth")[0][1]
+    assert "recorded as the baseline" in first.of("bandwidth")[0][1]
     (baseline,) = operator.state.rglob("baselines/*.json")
     assert orjson.loads(baseline.read_bytes()) == {"gbit_per_s": figure}
 
     # A site that was a thousand times faster once: the network is slow now.
     baseline.write_bytes(orjson.dumps({"gbit_per_s": figure * 1000}))
     slow = operator.run("doctor", hostfile, "--active")
-    assert slow.code == 1 and "of the recorded" in slow.of("bandwidth")[0][1]
+    assert slow.code == 1 and "of the baseline" in slow.of("bandwidth")[0][1]
 
-    # A card that no other host reaches: every rank says why, nothing is taken for fine.
+    # A network interface that other hosts cannot reach: every rank reports an error.
     operator.extra = '[variables]\nGLOO_SOCKET_IFNAME = "eth7"\n'
     broken = operator.run("doctor", hostfile, "--active")
     assert broken.code == 1 and "failed" in broken.of("all-reduce")[0][1]

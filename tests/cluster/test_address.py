@@ -22,12 +22,12 @@ from tests.cluster.make import base, judged, of
         ("http://10.8.0.11:6379", "6379 is the cluster's own port"),
         ("ray://10.8.0.11:10001", "ray:// is not the Jobs API's protocol"),
         ("http://127.0.0.1:8265", "not the head"),
-        ("http://fd00::12:8265", "in brackets"),
-        ("http://me:secret@head:8265", "holds a login"),
-        ("https://secret@head:8265", "holds a login"),
-        ("http://10.8.0.11", "no port"),
+        ("http://fd00::12:8265", "needs brackets"),
+        ("http://me:secret@head:8265", "contains a login"),
+        ("https://secret@head:8265", "contains a login"),
+        ("http://10.8.0.11", "port is missing"),
         ("http://10.8.0.11:99999", "range"),
-        ("", "no host"),
+        ("", "host or port is missing"),
     ],
 )
 def test_what_is_not_the_jobs_api(text: str, said: str) -> None:
@@ -37,7 +37,7 @@ def test_what_is_not_the_jobs_api(text: str, said: str) -> None:
 
 
 def test_what_is() -> None:
-    assert jobs_address("10.8.0.11:8265") == ("http://10.8.0.11:8265", "http:// was put in front")
+    assert jobs_address("10.8.0.11:8265") == ("http://10.8.0.11:8265", "http:// was added")
     assert jobs_address("http://10.8.0.11:8265/") == ("http://10.8.0.11:8265", None)
     assert jobs_address("http://127.0.0.1:8265", on_head=True) == ("http://127.0.0.1:8265", None)
     assert jobs_address("http://[FD00::12]:8265")[0] == "http://[fd00::12]:8265"

@@ -106,7 +106,7 @@ def test_from_hostfile_to_nothing_left(bed: Bed, operator: Operator) -> None:
     bed.host("node3").run("kill", "-9", raylets["node3"])
     status = operator.run("cluster", "status", hostfile)
     assert status.code == 1
-    assert status.of("node") == [("node3", "its raylet is gone")]
+    assert status.of("node") == [("node3", "raylet is not running")]
     back = operator.run("cluster", "up", hostfile)
     assert back.code == 0, (back.json["findings"], back.err)
     assert back.json["brought_back"] == ["node3"]

@@ -1,4 +1,4 @@
-"""A first look around, and the site file that it writes or reads."""
+"""`reprise init`, and the site file that it writes or reads."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_what_it_writes_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_every_line_has_its_reason(tmp_path: Path) -> None:
-    text = base("n2") + "= mount /mnt/$(id) nfs4\n= card eth0 up 200000\n"
-    written = site_text(parse_facts("n2", text), "h20", "cards are there", "/opt/it's here/python")
+    text = base("n2") + "= mount /mnt/$(id) nfs4\n= interface eth0 up 200000\n"
+    written = site_text(parse_facts("n2", text), "h20", "GPUs found", "/opt/it's here/python")
     path = tmp_path / "site.toml"
     path.write_text(written)
     assert load_site(path).paths.python == "/opt/it's here/python"
@@ -71,12 +71,12 @@ def test_allocations(tmp_path: Path) -> None:
     [
         ("[paths]\npython = 'ray'\n", "paths.python: expected an absolute path"),
         ("[pahts]\n", "pahts: unknown key"),
-        ("[variables]\n'a b' = 'x'\n", "is no name of an environment variable"),
+        ("[variables]\n'a b' = 'x'\n", "is not a valid name of an environment variable"),
         ("[container]\nimage = '--privileged'\n", "container.image: expected one plain word"),
         ("[network]\ninterface = 'eth0; reboot'\n", "network.interface: expected the name"),
         ("[ports]\ngcs = 80\n", "ports.gcs: expected a port"),
         ("profile = '../x'\n", "profile: "),
-        ("[ssh\n", "is no TOML"),
+        ("[ssh\n", "not valid TOML"),
     ],
 )
 def test_a_wrong_site_file_is_told(tmp_path: Path, text: str, said: str) -> None:

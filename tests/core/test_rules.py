@@ -152,3 +152,10 @@ def test_fields_are_read_from_the_templates() -> None:
 @pytest.mark.parametrize(("text", "named"), [("gpu-count.too-few", True), ("not set. So", False)])
 def test_a_name_is_told_from_a_sentence(text: str, named: bool) -> None:
     assert is_text_name(text) is named
+
+
+def test_a_plain_rule_keeps_its_dots() -> None:
+    report = Report("lock verify")
+    report.failed("tree.verl", "tree.verl", "is missing", "reprise setup tree.verl")
+    assert report.findings[0].rule == report.checks[0].rule == "tree.verl"
+    assert OperatorError("tree.verl", "here", "is missing", "fetch it").rule == "tree.verl"

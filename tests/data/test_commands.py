@@ -264,4 +264,4 @@ def test_model_check_from_the_command_line(site: Site, tmp_path: Path) -> None:
     code, told = site.json("model", "check", tmp_path / "none")
     assert code == 1 and told["findings"][0]["rule"] == "model-folder"
     code, told = site.json("model", "fetch", "none", tmp_path / "x")
-    assert code == 1 and "no model of the lock" in told["findings"][0]["message"]
+    assert code == 1 and "unknown model of the lock" in told["findings"][0]["message"]

@@ -101,7 +101,7 @@ def test_a_credential_in_an_override_is_refused(tmp_path: Path) -> None:
 def test_no_checkpoint_is_told(tmp_path: Path) -> None:
     code, report, _ = dry(tmp_path, "--", "trainer.save_freq=-1")
     assert code == 0
-    assert "begins again at step 1" in of(report, "train-checkpoints")[0]["message"]
+    assert "restarts from step 1" in of(report, "train-checkpoints")[0]["message"]
 
 
 def test_a_checkpoint_to_begin_from_is_looked_at(tmp_path: Path) -> None:
@@ -178,5 +178,5 @@ def test_another_data_set_is_not_gone_on_with(tmp_path: Path) -> None:
     assert code == 1
     (finding,) = of(report, "train-changed")
     assert finding["where"] == str(data)
-    assert f"has {table.num_rows - 8} rows, and had {table.num_rows}" in finding["message"]
+    assert f"has {table.num_rows - 8} rows now, {table.num_rows} rows" in finding["message"]
     assert run.read().attempts == []

@@ -120,7 +120,7 @@ def test_storage_that_the_nodes_do_not_share_is_told(
     assert code == 1
     (finding,) = of(report, "train-storage")
     assert finding["where"] in {host.name for host in bed.hosts}
-    assert "would lie apart" in finding["message"]
+    assert "would be missing there" in finding["message"]
     assert list(runs.iterdir()) == []
 
 
@@ -141,11 +141,11 @@ def test_a_wrong_token_is_told_and_never_shown(
     code, report, err = Command(runs, words, attached(cluster, str(token))).run()
     assert code == 1
     (finding,) = of(report, "run-token")
-    assert "refused ours" in finding["message"]
+    assert "rejected the one that was sent" in finding["message"]
     assert token.read_text() not in err + json.dumps(report)
     token.write_text("")
     code, report, _ = Command(runs, words, attached(cluster, str(token))).run()
-    assert code == 1 and "got none" in of(report, "run-token")[0]["message"]
+    assert code == 1 and "no token was sent" in of(report, "run-token")[0]["message"]
 
 
 @pytest.mark.full

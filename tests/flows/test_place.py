@@ -52,7 +52,7 @@ def test_a_private_ray_is_made_anew_and_leaves_nothing(tmp_path: Path) -> None:
 def test_the_token_of_an_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert address_of("head:8265") == ("http://head:8265", None, "http:// was put in front")
+    assert address_of("head:8265") == ("http://head:8265", None, "http:// was added")
     usual = tmp_path / ".ray" / "auth_token"
     usual.parent.mkdir()
     usual.write_text("x")

@@ -108,7 +108,7 @@ def test_to_the_last_step_and_nobody_else_beside_it(session: SmallSession) -> No
     ((code, answer),) = answers
     assert code == 1
     assert f"process {os.getpid()} on " in answer["findings"][0]["message"]
-    assert "supervises it already" in answer["findings"][0]["message"]
+    assert "already supervises it" in answer["findings"][0]["message"]
 
 
 def test_stop_from_another_shell_between_two_attempts(session: SmallSession) -> None:

@@ -97,7 +97,7 @@ def test_data_that_is_not_there_is_told_with_what_brings_it(
     code, report = answer("data", "check", "--model", "hy3")
     assert code == 1
     fixes = {item["fix"] for item in report["findings"]}
-    assert fixes == {f"make data (brings it to DATA_DIR, now {tmp_path})"}
+    assert fixes == {f"make data (fetches it to DATA_DIR, now {tmp_path})"}
     _, own = answer("data", "check", str(tmp_path / "mine.parquet"))
     assert "make data" not in own["findings"][0]["fix"]
 

@@ -157,8 +157,8 @@ def test_the_engine_says_what_a_tag_is_when_the_registry_is_down(
         other_platform = 'want = "v1"\nplatform = "linux/arm64"'
         for change, verdict, told in (
             ('want = "built"', Verdict.UNKNOWN, "under no digest"),
-            ('want = "absent"', Verdict.UNKNOWN, "does not hold"),
-            (other_platform, Verdict.PROBLEM, "for linux/amd64, the lock wants linux/arm64"),
+            ('want = "absent"', Verdict.UNKNOWN, "does not have"),
+            (other_platform, Verdict.PROBLEM, "for linux/amd64, the lock requires linux/arm64"),
         ):
             path.write_text(text.replace('want = "v1"', change))
             before = path.read_bytes()

@@ -207,7 +207,7 @@ def test_every_host_of_a_hostfile_is_asked(stage: Stage, engine: Engine, tmp_pat
         assert good.returncode == 0, good.stdout
         assert list(json.loads(good.stdout)["hosts"]) == ["node1", "node2"]
         absent = asked.reprise(*words, "reprise/h20:none")
-        assert absent.returncode == 1 and absent.stdout.count("does not hold") == 2
+        assert absent.returncode == 1 and absent.stdout.count("does not have") == 2
         # An engine that does not answer is not taken for one that lacks the image.
         bed.hosts[1].env = {"DOCKER_HOST": "unix:///nowhere"}
         bed.restart(bed.hosts[1])
@@ -232,7 +232,7 @@ def test_carried_as_a_file(stage: Stage, engine: Engine, tmp_path: Path) -> None
     refused = stage.project.reprise("image", "load", str(damaged), "--json")
     assert refused.returncode == 1 and "was not loaded" in refused.stdout
     absent = stage.project.reprise("image", "verify", "h20", "--image", stage.image, "--json")
-    assert absent.returncode == 1 and "does not hold" in absent.stdout
+    assert absent.returncode == 1 and "does not have" in absent.stdout
     loaded = stage.project.reprise("image", "load", str(file), "--json")
     assert loaded.returncode == 0 and json.loads(loaded.stdout)["loaded"] == [stage.image]
     held = engine.docker("image", "inspect", "--format", "{{.Id}}", stage.image)

@@ -147,7 +147,7 @@ def test_warnings_before_the_json_are_shown() -> None:
     ("lines", "said"),
     [
         ("? gpu.amd amd-smi: command not found\n", "command not found"),
-        ('= gpu.amd {\n= gpu.amd   "gpu_data": [\n', "something unknown"),
+        ('= gpu.amd {\n= gpu.amd   "gpu_data": [\n', "unknown output"),
     ],
 )
 def test_no_answer_is_unknown(lines: str, said: str) -> None:
@@ -204,9 +204,20 @@ def test_an_mi300x_is_detected_by_the_kernels_list_of_devices(
 
 
 def test_ray_counts_these_gpus_itself_and_rccl_gets_its_interface() -> None:
-    node = Node("n1", 8, "10.8.0.11", "eth0", None, None)
-    values = ("mi300x", "/usr/bin/python3", "docker", "rocm/image:tag", 6379, 8265)
-    record = Record("0123456789", "/hosts", 0.0, "/tmp/r", *values, [node])
+    node = Node(name="n1", slots=8, ip="10.8.0.11", interface="eth0")
+    record = Record(
+        id="0123456789",
+        hostfile="/hosts",
+        created=0.0,
+        root="/tmp/r",
+        profile="mi300x",
+        python="/usr/bin/python3",
+        engine="docker",
+        image="rocm/image:tag",
+        gcs_port=6379,
+        dashboard_port=8265,
+        nodes=[node],
+    )
     command = node_command(record, node, MI300X, Site())
     assert command.variables["NCCL_SOCKET_IFNAME"] == "eth0"
     assert not any(word.startswith("--num-gpus") for word in command.words)

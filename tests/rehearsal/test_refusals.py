@@ -27,7 +27,7 @@ def test_an_architecture_that_nobody_builds_is_refused_with_those_that_are() -> 
     with pytest.raises(OperatorError) as caught:
         Rehearsal(find_project(), RehearsalOptions(arch="foo", quiet=True))
     assert (caught.value.rule, caught.value.where) == ("rehearsal-arch", "foo")
-    assert caught.value.fix == "one of hy3, qwen3-moe, qwen3"
+    assert caught.value.fix == "one of: hy3, qwen3-moe, qwen3"
 
 
 @pytest.mark.rehearsal

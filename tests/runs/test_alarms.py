@@ -182,7 +182,7 @@ def test_the_probs_diff_that_grows() -> None:
     ]
     error = found[-1][1]
     assert error.where == f"{PROBS}@36"
-    assert "+0.00079 a step" in error.message
+    assert "+0.00079 per step" in error.message
     assert "disable_cascade_attn" in error.fix and "weight sync" in error.fix
 
 

@@ -49,7 +49,7 @@ def test_a_second_run_waits_and_says_so(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with holder(lock) as first, alone_on_this_machine(letting_go(first, said), lock):
         assert first.wait(60) == 0
-    assert len(said) == 1 and "waiting for its end" in said[0]
+    assert len(said) == 1 and "waiting until it ends" in said[0]
 
 
 def test_a_killed_run_holds_nothing(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_submission_that_never_arrives_leaves_the_question_open(
 ) -> None:
     monkeypatch.setattr(jobs_module, "_AGENT_SECONDS", 2.0)
     relay.close()
-    with pytest.raises(CannotTell, match="while job never-1 was submitted"):
+    with pytest.raises(CannotTell, match="during the submission of job never-1"):
         jobs.submit("never-1", "true", {}, {})
 
 
@@ -102,7 +102,7 @@ def test_a_token_that_is_no_longer_taken_is_said(ray: LocalRay) -> None:
         with pytest.raises(OperatorError) as caught:
             ask()
         assert caught.value.rule == "run-token"
-        assert "refused ours" in caught.value.message
+        assert "rejected the one that was sent" in caught.value.message
     jobs.stop("old-token-1")
 
 

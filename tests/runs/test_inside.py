@@ -62,7 +62,7 @@ def test_secrets_reach_the_trainer_and_go_with_it(trainer: Path) -> None:
 def test_a_missing_secrets_file_is_said_and_hinders_nothing(trainer: Path) -> None:
     done = run_inside(trainer, "toy_trainer", REPRISE_SECRETS_FILE=str(trainer / "none"))
     assert done.returncode == 0
-    assert "no secret was read" in done.stderr
+    assert "secrets were not read" in done.stderr
 
 
 def test_the_folder_of_another_run_is_refused(trainer: Path) -> None:

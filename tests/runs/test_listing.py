@@ -67,9 +67,9 @@ def test_runs_of_another_recipe_are_named(tmp_path: Path, monkeypatch: pytest.Mo
         code, report = answer(tmp_path, f"runs {other}", monkeypatch)
         assert (code, report["runs"]) == (0, [])
         said = report["findings"][0]["message"]
-        assert said == f"no run of {other}; there are runs of open"
+        assert said == f"no runs of {other}; runs exist of open"
     _, report = answer(tmp_path / "nope", "runs", monkeypatch)
-    assert report["findings"][0]["message"] == "no run yet: the folder does not exist"
+    assert report["findings"][0]["message"] == "no runs yet: the folder does not exist"
 
 
 def test_the_newest_runs_are_so_by_their_time(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_newest_runs_are_so_by_their_time(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "run.json").write_text("{}")
     assert [path.parent.name for path in list_folder(tmp_path).runs] == ["b", "a"]
-    with pytest.raises(OperatorError, match=r"newest ones: 20260101T\S+, 20260102T"):
+    with pytest.raises(OperatorError, match=r"newest runs: 20260101T\S+, 20260102T"):
         find_run(tmp_path, "nope")
     with pytest.raises(CannotTell):
         (tmp_path / "l").symlink_to("l")

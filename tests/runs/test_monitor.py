@@ -111,7 +111,7 @@ def test_the_start_of_a_later_attempt_is_no_silence(folder: RunFolder) -> None:
     assert seen.standing == []
     late = Monitor(folder).look(now=time.time() + 1000)
     assert [f.rule for f in late.standing] == ["run-alarm-silence"]
-    assert "could not be asked" in late.standing[0].message
+    assert "could not be queried" in late.standing[0].message
     write(folder, 2, 3)
     assert [f.rule for f in Monitor(folder).look(now=time.time() + 40).standing] == []
     assert [f.rule for f in Monitor(folder).look(now=time.time() + 62).standing] == [
@@ -239,7 +239,7 @@ def test_a_new_attempt_has_a_line(folder: RunFolder, capsys: pytest.CaptureFixtu
     view.show(monitor.look())
     told = [line.split(" ", 1)[1].split(",")[0] for line in capsys.readouterr().err.splitlines()]
     again = ["step 3/40", "step 4/40"]
-    assert told == ["step 3/40", "attempt 2 goes on from step 2", *again]
+    assert told == ["step 3/40", "attempt 2 continues from step 2", *again]
 
 
 def test_a_quiet_view_says_nothing(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -245,7 +245,7 @@ def test_a_job_that_ended_unwatched_is_a_problem(begin: Callable[..., RunFolder]
     until(lambda: state(folder) == "FAILED")
     code, data = answer(folder, "status", folder.name)
     assert code == 1
-    assert "nobody supervises" in data["findings"][0]["message"]
+    assert "no command supervises" in data["findings"][0]["message"]
     assert f"--resume {folder.name}" in data["findings"][0]["fix"]
 
 

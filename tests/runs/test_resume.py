@@ -105,7 +105,7 @@ def test_a_folder_of_checkpoints_that_only_the_nodes_see(tmp_path: Path) -> None
         change(run, checkpoints=folder, save_freq=2)
         point = resume_point(run, run.read())
         assert (point.step, point.path) == (6, f"{folder}/global_step_6")
-        assert "not seen from here" in point.notes[0]
+        assert "not accessible from this machine" in point.notes[0]
     # What was there and is no more, an attempt has moved aside.
     (tmp_path / "empty" / "aside").mkdir()
     assert resume_point(run, run.read()).step is None

@@ -146,7 +146,7 @@ def test_the_list_has_the_newest_first_and_names_what_is_damaged(
     data = report(call("runs", "--json"))
     assert [(run["id"], run["state"]) for run in data["runs"]] == [
         (folder.name, "failed"),
-        ("20260102T000000Z-bbbbbb", "running, nobody watches"),
+        ("20260102T000000Z-bbbbbb", "running, unsupervised"),
         ("20260101T000000Z-aaaaaa", "unreadable"),
     ]
     assert data["runs"][0]["step"] == 2
@@ -192,7 +192,7 @@ def test_what_is_over_is_not_stopped_again(tmp_path: Path, call: Call) -> None:
     folder = made(tmp_path, state="finished")
     result = call("stop", folder.name)
     assert (result.exit_code, folder.read().status) == (0, "finished")
-    assert "is not running" in result.stdout
+    assert "not running" in result.stdout
 
 
 def test_what_a_run_that_is_over_has_left_is_stopped(tmp_path: Path, call: Call) -> None:
@@ -204,7 +204,7 @@ def test_what_a_run_that_is_over_has_left_is_stopped(tmp_path: Path, call: Call)
         result = call("stop", folder.name)
         assert marked(folder.name) == []
     assert (result.exit_code, folder.read().status) == (0, "interrupted")
-    assert "1 processes that it had left were stopped" in result.stdout
+    assert "1 processes of the run were still running and have been stopped" in result.stdout
     assert not temp_dir.exists()
 
 
@@ -310,7 +310,7 @@ def test_a_run_that_another_machine_supervises_is_not_taken_up_beside_it(
         change(folder, storage=str(folder.path), checkpoints=str(folder.path / "checkpoints"))
         may_resume(folder, folder.read())
         return
-    with pytest.raises(OperatorError, match="process 1 on login-2 supervises it already"):
+    with pytest.raises(OperatorError, match="process 1 on login-2 already supervises it"):
         may_resume(folder, folder.read())
 
 
@@ -323,12 +323,12 @@ def test_a_private_ray_of_another_machine_is_neither_stopped_nor_taken_up_here(
         result = call(*words, "--json")
         assert result.exit_code == 1
         (finding,) = report(result)["findings"]
-        assert "private to desk-7" in finding["message"] and "on desk-7" in finding["fix"]
+        assert "private Ray is on desk-7" in finding["message"] and "on desk-7" in finding["fix"]
     assert folder.read().status == "running" and folder.read().stop is None
     looked = call("status", folder.name, "--json")
     assert looked.exit_code == 2
     assert report(looked)["step"] == 2
-    assert "private to desk-7" in report(looked)["findings"][0]["message"]
+    assert "private Ray is on desk-7" in report(looked)["findings"][0]["message"]
 
 
 def test_a_ray_that_moved_or_is_gone_for_good(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_a_ray_that_moved_or_is_gone_for_good(tmp_path: Path) -> None:
     without_its_ray(folder, "http://127.0.0.1:1", (caught.value.rule,))
     (attempt,) = folder.attempts()
     assert (attempt.outcome, attempt.reached) == ("lost", 2)
-    with pytest.raises(OperatorError, match="Ray of others"):
+    with pytest.raises(OperatorError, match="existing Ray cluster"):
         other = made(tmp_path, place="hostfile")
         place_of(other, other.read(), address)
 
@@ -395,7 +395,7 @@ def test_the_run_of_another_user(
     result = call("stop", open_to_all.name, "--json")
     assert result.exit_code == 1
     (finding,) = report(result)["findings"]
-    assert finding["where"] == str(open_to_all.path) and "is root's" in finding["message"]
+    assert finding["where"] == str(open_to_all.path) and "the owner is root" in finding["message"]
 
 
 def test_a_damaged_config_hides_nothing(tmp_path: Path, call: Call) -> None:

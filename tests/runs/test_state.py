@@ -165,7 +165,7 @@ def test_an_older_run_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     [
         ("reproduce-failed", "was not started by `reprise train`"),
         ("train-private-finished", "is finished"),
-        ("train-private-running", "is private to desk-7"),
+        ("train-private-running", "private Ray is on desk-7"),
         ("train-created", None),
         ("train-attached-failed", None),
         ("train-hostfile-stopped", None),

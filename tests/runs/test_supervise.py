@@ -25,7 +25,8 @@ from reprise.runs.supervise.resume import Resume, begins_after
 from reprise.runs.supervise.retry import Policy
 from reprise.runs.supervise.stopping import stop_run
 from reprise.runs.supervise.supervise import GONE_RULE, OUT_OF_SIGHT, Supervised, supervise
-from reprise.triage.first_error import first_error
+from reprise.triage.engine import examine
+from reprise.triage.report import summary
 from tests.saying import unique
 from tests.states import change
 
@@ -73,9 +74,7 @@ class SmallHands:
         return follow(self.folder, number, jobs, follower)
 
     def cause(self, number: int) -> str:
-        with self.folder.log_file(number).open(errors="replace") as log:
-            found = first_error(log)
-        return found.text if found else ""
+        return summary(examine([self.folder.log_file(number)]))
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -159,9 +158,9 @@ def test_a_job_that_cannot_be_ended_gets_no_second_one_beside_it(
 @pytest.mark.parametrize(
     ("variables", "attempts", "why"),
     [
-        ({"FAULT": "error:1", "ALWAYS": "1"}, 1, "refused alike"),
+        ({"FAULT": "error:1", "ALWAYS": "1"}, 1, "is invalid"),
         ({"FAULT": "full:4", "ALWAYS": "1"}, 1, "storage is full"),
-        ({"FAULT": "error:3", "ALWAYS": "1"}, 2, "failed alike at the same step"),
+        ({"FAULT": "error:3", "ALWAYS": "1"}, 2, "failed the same way at the same step"),
         ({"FAULT": "die:3", "ALWAYS": "1"}, 3, "--attempts allows no more"),
     ],
 )

@@ -24,11 +24,13 @@ from reprise.flows.cluster_up import (
 
 __all__ = ["register"]
 
-HostfileArgument = Annotated[Path, typer.Argument(help="Hosts, one a line; the first is the head.")]
+HostfileArgument = Annotated[
+    Path, typer.Argument(help="Hostfile: one host per line, the first is the head.")
+]
 IncludeOption = Annotated[
     list[str] | None, typer.Option(help="Only these hosts: node01,node[03-07].")
 ]
-ExcludeOption = Annotated[list[str] | None, typer.Option(help="Without these hosts.")]
+ExcludeOption = Annotated[list[str] | None, typer.Option(help="All hosts except these: node02.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +39,7 @@ def register(app: typer.Typer) -> None:
     app.command()(hosts)
     app.command()(doctor)
     group = typer.Typer(
-        help="Ray on the hosts of a hostfile: start it, look at it, stop it.",
+        help="Ray on the hosts of a hostfile: start, status, stop.",
         no_args_is_help=True,
     )
     group.command("up")(up)
@@ -52,10 +54,10 @@ def init(
     machine: MachineOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Look around once; write a site file (SITE=, or in ~/.config/reprise) and a hostfile to edit.
+    """Detect this site; write a site file (SITE=, or in ~/.config/reprise) and a hostfile to edit.
 
-    Looks at this machine's network interfaces and routes, shared mounts, proxies, and the node list
-    of a SLURM, PBS or Kubernetes allocation. A file that is there already is left as it is.
+    Reads this machine's network interfaces and routes, shared mounts, proxies, and the node list
+    of a SLURM, PBS or Kubernetes allocation. An existing file is left as it is.
     """
     finish(init_site(find_project(), hostfile, machine), as_json)
 
@@ -66,11 +68,11 @@ def hosts(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     default_slots: Annotated[
-        int, typer.Option(min=1, help="Slots of a host that states none.")
+        int, typer.Option(min=1, help="Slots of a host without slots=.")
     ] = DEFAULT_SLOTS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Read a hostfile and print its hosts; nothing is contacted."""
+    """Check a hostfile and print its hosts; no host is contacted."""
     report, found = read_hostfile(hostfile, include or (), exclude or (), default_slots)
     if found is not None and not as_json:
         for host in found.hosts:
@@ -88,7 +90,7 @@ def hosts(
 @guard("doctor")
 def doctor(
     hostfile: Annotated[
-        Path | None, typer.Argument(help="Hosts to look at; default: this machine alone.")
+        Path | None, typer.Argument(help="Hostfile to check; default: this machine alone.")
     ] = None,
     machine: MachineOption = None,
     profile: OldName = None,
@@ -96,15 +98,15 @@ def doctor(
     exclude: ExcludeOption = None,
     active: Annotated[
         bool,
-        typer.Option("--active", help="Also an all-reduce: it uses the GPUs and the network."),
+        typer.Option("--active", help="Also run an all-reduce; it uses the GPUs and the network."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Look at every host at once: is it what training needs, and like the others.
+    """Check that all hosts are ready for training and have the same setup.
 
-    Nothing is changed on the hosts, and nothing that runs there is disturbed, but for what --active
-    asks for. Exit code 0: fine;
-    1: something is wrong; 2: something could not be found out.
+    Safe while jobs run: it only reads, except for one small file in each shared folder, which it
+    removes, and for the all-reduce of --active.
+    Exit code 0: fine; 1: a problem; 2: a check could not be evaluated.
     """
     read, selection = select(hostfile, one_of(machine, profile), include or (), exclude or ())
     if selection is None:
@@ -117,12 +119,12 @@ def doctor(
 
 
 def _print_groups(selection: Selection, marks: Marks) -> None:
-    """One line for all hosts of which there is nothing to tell, then the others."""
-    for names, told in marks.groups([host.name for host in selection.hosts]):
-        errors = sum(mark.severity is Severity.ERROR for mark in told)
-        words = [f"{mark.rule}" for mark in told]
-        said = f"{errors} errors, {len(told) - errors} warnings ({', '.join(dict.fromkeys(words))})"
-        typer.echo(f"{names}: {said if told else 'ok'}")
+    """One line for all hosts without findings, then one for each group of other hosts."""
+    for names, found in marks.groups([host.name for host in selection.hosts]):
+        errors = sum(mark.severity is Severity.ERROR for mark in found)
+        rules = ", ".join(dict.fromkeys(mark.rule for mark in found))
+        shown = f"{errors} errors, {len(found) - errors} warnings ({rules})" if found else "ok"
+        typer.echo(f"{names}: {shown}")
 
 
 @guard("cluster up")
@@ -133,18 +135,18 @@ def up(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print each host's exact command; start nothing.")
+        bool, typer.Option("--dry-run", help="Print each host's exact command without starting it.")
     ] = False,
     ignore: Annotated[
-        list[str] | None, typer.Option(help="A rule whose errors do not hinder the start.")
+        list[str] | None, typer.Option(help="A rule whose errors become warnings.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start Ray on every host, and prove that every node and GPU is there.
+    """Start Ray on every host and wait until every node and GPU is listed.
 
-    The doctor looks first; nothing is started while it finds an error. A second call changes
-    nothing on a whole cluster and brings back the missing nodes of another. When a start fails,
-    what was started is stopped.
+    The doctor runs first; Ray starts only without errors. On a complete cluster, a second call
+    changes nothing; on an incomplete one, it starts the missing workers. When a start fails, the
+    started nodes are stopped.
     """
     read, selection = select(hostfile, one_of(machine, profile), include or (), exclude or ())
     if selection is None:
@@ -164,11 +166,11 @@ def up(
 def status(
     hostfile: HostfileArgument,
     watch: Annotated[
-        float | None, typer.Option(min=1, help="Ask again every so many seconds, tell changes.")
+        float | None, typer.Option(min=1, help="Repeat every so many seconds and print changes.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """What the cluster is now: the head's own list of nodes, and each host's word on itself."""
+    """Show the state of the cluster: the head's node list, and each host's own processes."""
     read, selection = select(hostfile, None)
     if selection is None:
         finish(read, as_json)
@@ -184,7 +186,7 @@ def status(
 
 @guard("cluster down")
 def down(hostfile: HostfileArgument, as_json: JsonFlag = False) -> None:
-    """Stop this hostfile's cluster and nothing else, and prove that nothing of it is left."""
+    """Stop this hostfile's cluster, and only that; check that nothing of it remains."""
     read, selection = select(hostfile, None)
     if selection is None:
         finish(read, as_json)

@@ -15,18 +15,18 @@ MachineOption = Annotated[
     str | None,
     typer.Option(
         "--machine",
-        help="Kind of machine: h20, s5000, gpu, cpu and the others of docs/machines.md; default: "
-        "the site file's where hosts are checked, else by this machine's device files.",
+        help="Kind of machine: h20, s5000, gpu, cpu, or another name of docs/machines.md; default: "
+        "machine = of the site file for hosts, else detected by this machine's device files.",
         show_default=False,
     ),
 ]
 
 OldName = Annotated[str | None, typer.Option("--profile", hidden=True)]
-"""What --machine was called in some commands."""
+"""The former name of --machine in some commands."""
 
 
 def one_of(machine: str | None, *others: str | None) -> str | None:
-    """The one name given. Raises OperatorError when two differ, whether or not they are known."""
+    """The one name given. Raises OperatorError when two differ, known or not."""
     named = [name for name in (machine, *others) if name]
     if len({machine_named(name).name for name in named}) > 1:
         raise OperatorError("machine.two-kinds-machine", " and ".join(named))
@@ -34,5 +34,5 @@ def one_of(machine: str | None, *others: str | None) -> str | None:
 
 
 def chosen_machine(name: str | None) -> tuple[Machine, str]:
-    """The machine called `name`, or the one guessed when it is None, and why."""
+    """The machine `name`, or the detected one when it is None, with the reason."""
     return (machine_named(name), "named") if name is not None else guess_machine()

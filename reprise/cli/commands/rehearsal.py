@@ -27,10 +27,10 @@ def rehearsal() -> None:
 @group.command("build-model")
 @guard("rehearsal build-model")
 def build_model(as_json: JsonFlag = False) -> None:
-    """Train the start model anew, and print by how much it differs from the shipped one here.
+    """Train the start model again and print its difference from the shipped one.
 
-    The result is kept in .cache/start-model and no run uses it: another processor, or another
-    instruction set of this one (ATEN_CPU_CAPABILITY=default), gives other bits.
+    The result is kept in .cache/start-model and not used by runs: another processor, or another
+    instruction set (ATEN_CPU_CAPABILITY=default), gives different bits.
     """
     project = find_project()
 

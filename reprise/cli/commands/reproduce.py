@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 PlatformOption = Annotated[
-    str, typer.Option(help="On what the rehearsal runs: cpu (default) or gpu.")
+    str, typer.Option(help="Platform of the rehearsal: cpu (default) or gpu.")
 ]
 EngineOption = Annotated[
-    str, typer.Option(help="What trains: fsdp (default), or megatron (on a GPU; docs/gpu.md).")
+    str, typer.Option(help="Training engine: fsdp (default), or megatron (on a GPU; docs/gpu.md).")
 ]
 
 
@@ -60,7 +60,7 @@ def reproduce(
     engine: EngineOption = "",
     run: Annotated[
         Path | None,
-        typer.Option(help="Judge this finished run, its folder or id, instead of making one."),
+        typer.Option(help="Judge this finished run (folder or id) instead of starting one."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -97,7 +97,7 @@ def _place(platform: str, engine: str) -> Place:
 
 
 def _nothing_else(settings: Mapping[str, object]) -> None:
-    """A finished run is judged as it is: a setting beside it would change nothing."""
+    """A finished run is judged as it is: a setting given with it would change nothing."""
     given = [name for name, value in settings.items() if value not in (None, "", [])]
     if given:
         raise OperatorError("reproduce-run.finished-run-judged", ", ".join(given))
@@ -106,7 +106,7 @@ def _nothing_else(settings: Mapping[str, object]) -> None:
 @guard("baseline")
 def baseline(
     model: Annotated[str, typer.Argument(help="Recipe to record.")] = "rehearsal",
-    seeds: Annotated[int, typer.Option(min=2, help="How many seeds.")] = 8,
+    seeds: Annotated[int, typer.Option(min=2, help="Number of seeds.")] = 8,
     replace_other: Annotated[
         bool, typer.Option("--replace", help="Replace a reference of another lock or recipe.")
     ] = False,
@@ -114,7 +114,7 @@ def baseline(
     engine: EngineOption = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Record reference runs of a recipe; an interrupted recording goes on where it stopped."""
+    """Record reference runs of a recipe; an interrupted recording continues where it stopped."""
     if model != "rehearsal":
         raise OperatorError("baseline-model.only-rehearsal-s", model)
     from reprise.flows.baseline import BaselineOptions, record_baseline
@@ -124,7 +124,7 @@ def baseline(
 
 
 def _finish(judged: Judged, as_json: bool) -> None:
-    """Print the verdict with its numbers; what the checks say is not said twice."""
+    """Print the verdict with its numbers; findings of its checks are not repeated."""
     report = judged.report
     if judged.judgement is not None and not as_json:
         typer.echo(judged.judgement.text())

@@ -16,9 +16,9 @@ from reprise.core.project import find_project
 __all__ = ["register"]
 
 NewestArgument = Annotated[
-    str | None, typer.Argument(metavar="RUN", help="A run's id, its start or end, its folder.")
+    str | None, typer.Argument(metavar="RUN", help="Run id, its start or end, or run folder.")
 ]
-RunArgument = Annotated[str, typer.Argument(help="A run's id, its start or end, its folder.")]
+RunArgument = Annotated[str, typer.Argument(help="Run id, its start or end, or run folder.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -32,10 +32,10 @@ def register(app: typer.Typer) -> None:
 @guard("runs")
 def runs(
     model: Annotated[str | None, typer.Argument(help="Only runs of this recipe.")] = None,
-    most: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
+    most: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 20,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the newest runs: state, steps, when they began."""
+    """List the newest runs: state, steps, start time."""
     from reprise.flows.runs import list_runs
 
     report = list_runs(find_project(), model, most)
@@ -60,14 +60,14 @@ def _print_runs(rows: list[dict[str, Any]]) -> None:
 def status(
     run: NewestArgument = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Look until the run ends; Ctrl-C leaves it running.")
+        bool, typer.Option("--watch", help="Watch until the run ends; Ctrl-C leaves it running.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """What a run is doing: steps, reward, mismatch, checkpoint, nodes, alarms; default: the newest.
+    """Show a run: steps, reward, mismatch, checkpoint, nodes, alarms (default: the newest run).
 
-    From any machine that sees the run folder; nothing is changed. Exit code 1: the run failed, or
-    an alarm says that its numbers are broken.
+    Works on any machine with access to the run folder; changes nothing. Exit code 1: the run
+    failed, or an alarm is an error.
     """
     from reprise.flows.runs import run_status
     from reprise.runs.watch.view import View, table_of
@@ -76,7 +76,7 @@ def status(
     try:
         found = run_status(find_project(), run, view)
     except KeyboardInterrupt:
-        sys.stderr.write(f"the run goes on; look again: reprise status {run or ''}\n")
+        sys.stderr.write(f"the run continues; show it again: reprise status {run or ''}\n")
         raise typer.Exit(0) from None
     if not as_json:
         Console(soft_wrap=True, highlight=False).print(table_of(found.seen))
@@ -87,16 +87,16 @@ def status(
 def logs(
     run: NewestArgument = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job ends; Ctrl-C leaves it.")
+        bool, typer.Option("--follow", "-f", help="Follow until the job ends; Ctrl-C detaches.")
     ] = False,
     attempt: Annotated[
-        int | None, typer.Option(min=1, help="Which attempt; default: the newest.")
+        int | None, typer.Option(min=1, help="Attempt; default: the newest.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Print the log of a run's job (the newest run's by default).
 
-    It comes from Ray while the job runs, else from the run folder.
+    The log comes from Ray while the job runs, else from the run folder.
     """
     from reprise.flows.runs import run_log
 
@@ -114,7 +114,7 @@ def logs(
         report = run_log(find_project(), run, attempt, follow, write)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Who read has seen enough (`| head`); the interpreter must not complain at its end.
+        # The reader has ended (`| head`); the interpreter must not complain at its end.
         sys.stdout = None
         raise typer.Exit(0) from None
     except KeyboardInterrupt:
@@ -126,10 +126,10 @@ def logs(
 
 @guard("stop")
 def stop(run: RunArgument, as_json: JsonFlag = False) -> None:
-    """End a run: its job only, politely, then firmly; no further attempt begins.
+    """End a run: its job only, SIGTERM, then SIGKILL; no further attempt starts.
 
-    A Ray that was started for this run alone is stopped as well. What is saved stays:
-    `reprise train --resume` takes the run up again.
+    A Ray that was started for this run alone is stopped as well. Saved checkpoints stay:
+    `reprise train --resume` resumes the run.
     """
     from reprise.flows.runs import stop as stop_run
 

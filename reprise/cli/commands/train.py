@@ -34,24 +34,22 @@ def train(
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="Where Ray runs already: http://HEAD:8265. Default: RAY_ADDRESS."),
+        typer.Option(help="Existing Ray cluster: http://HEAD:8265. Default: RAY_ADDRESS."),
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(help="Take up this run again: its id, its start or end, its folder."),
+        typer.Option(help="Resume this run: its id, the start or end of the id, or its folder."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check, write the run folder, submit nothing.")
     ] = False,
     force: Annotated[
         list[str] | None,
-        typer.Option(help="A rule whose errors do not hinder the submission; it is recorded."),
+        typer.Option(help="Downgrade the errors of this rule to warnings; it is recorded."),
     ] = None,
-    attempts: Annotated[
-        int, typer.Option(min=1, help="Attempts of this command before it gives up.")
-    ] = 3,
+    attempts: Annotated[int, typer.Option(min=1, help="Maximum attempts of this command.")] = 3,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Come back as soon as the job is submitted.")
+        bool, typer.Option("--detach", help="Return as soon as the job is submitted.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of data order and sampling.")] = None,
     algo: Annotated[
@@ -61,19 +59,19 @@ def train(
     profile: OldName = None,
     storage: Annotated[
         str | None,
-        typer.Option(help="Folder on the nodes for what the job writes, if not seen from here."),
+        typer.Option(help="Folder on the nodes for output, if not accessible from this machine."),
     ] = None,
     stall: Annotated[
         float | None,
-        typer.Option(min=1, help="Seconds without a sign of life after which a job is ended."),
+        typer.Option(min=1, help="Seconds without progress after which a job is ended."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a recipe, submit it, and stay with it: through failures, to its last step.
+    """Check a recipe, submit it, and supervise it through failures to its last step.
 
-    Where: the cluster of a hostfile, which is brought up; a Ray that runs already (--address),
-    where nothing is started or stopped; for the recipe rehearsal alone, a private Ray on this
-    machine. Ctrl-C leaves the job running. After a failure the next attempt continues from the
+    Where: the cluster of a hostfile, which is started; an existing Ray cluster (--address), where
+    nothing is started or stopped; for the recipe rehearsal alone, a private Ray on this machine.
+    Ctrl-C leaves the job running. After a failure the next attempt continues from the
     newest complete checkpoint.
     """
     words = list(overrides or [])
@@ -99,7 +97,7 @@ def train(
     )
     project = find_project()
     if resume is not None:
-        # Of RAY_ADDRESS a run that has its own knows nothing.
+        # RAY_ADDRESS does not apply to a run that has its own address.
         options = replace(options, address=address)
         _nothing_else(options)
         finish(resume_run(project, find_run(project.runs, resume), options), as_json)
@@ -115,7 +113,7 @@ def _is_override(word: str) -> bool:
 
 
 def _nothing_else(options: TrainOptions) -> None:
-    """A run is taken up again as it was started: another setting would be another run."""
+    """A run is resumed as it was started: another setting would be another run."""
     given = [
         name
         for name, value in (

@@ -1,7 +1,8 @@
-"""An all-reduce between all hosts: the one check that uses the GPUs and the network."""
+"""An all-reduce between all hosts: the only check that uses the GPUs and the network."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,22 +18,22 @@ from reprise.core.files import dump_json, sha256_text
 
 __all__ = ["Baseline", "all_reduce", "baseline_of"]
 
-# What one all-reduce moves, on GPUs and without.
+# Size of one all-reduce, with GPUs and without.
 _MIB, _MIB_ON_CPU = 1024, 16
 _PORT = 8272
 _SECONDS = 150.0
 _LEAST = 0.8
-"""Part of the site's own figure below which the network is called slow."""
+"""Least bandwidth, as a part of the recorded baseline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Where the bandwidth of earlier checks of the same hosts is kept, in Gbit/s."""
+    """The file with the bandwidth of earlier checks of the same hosts, in Gbit/s."""
 
     path: Path
 
     def read(self) -> float | None:
-        """The recorded figure; None when none is there."""
+        """The recorded figure; None without a readable one."""
         try:
             return float(orjson.loads(self.path.read_bytes())["gbit_per_s"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -56,16 +57,16 @@ def all_reduce(
 ) -> float | None:
     """Run one rank on every host; the slowest rank's bus bandwidth in Gbit/s, or None.
 
-    Hosts that were not reached or have no address make the check unknown: a group of fewer ranks
-    would prove nothing of them.
+    A host that was not reached or has no address makes the check unknown: a smaller group would
+    not test it.
     """
-    rule, head = "all-reduce", context.head.name
+    head = context.head.name
     addresses = [context.address(host) for host in context.hosts]
     if len(addresses) < 2 or any(address is None for address in addresses):
-        marks.blank(rule, head, "needs two hosts or more, each with an address", "see above")
+        marks.blank("all-reduce.too-few-hosts", head)
         return None
     if context.site.container.image is not None:
-        marks.blank(rule, head, "runs outside of containers only", "set paths.python for it")
+        marks.blank("all-reduce.container", head)
         return None
     answers = ssh.run(_jobs(context, scripts), _SECONDS)
     figures = []
@@ -74,12 +75,13 @@ def all_reduce(
         figure = facts.one("bandwidth")
         if facts.one("sum") == "right" and figure is not None:
             figures.append(float(figure))
-            marks.good(rule, answer.host)
+            marks.good("all-reduce", answer.host)
             continue
-        said = (answer.said.splitlines() or [answer.outcome.value])[-1]
-        message = "the sum is wrong" if facts.one("sum") == "wrong" else f"failed: {said}"
-        fix = "look at the *_SOCKET_IFNAME variables, firewalls, and the first host that failed"
-        marks.bad(rule, answer.host, message, fix)
+        if facts.one("sum") == "wrong":
+            marks.bad("all-reduce.wrong-sum", answer.host)
+        else:
+            said = (answer.said.splitlines() or [answer.outcome.value])[-1]
+            marks.bad("all-reduce.failed", answer.host, said=said)
     if len(figures) < len(answers):
         return None
     _compare(min(figures), head, baseline, marks)
@@ -92,9 +94,9 @@ def _jobs(context: Context, scripts: Scripts) -> list[Job]:
     jobs: list[Job] = []
     for rank, host in enumerate(context.hosts):
         address = context.address(host)
-        card = address.card if address else ""
+        interface = address.interface if address else ""
         exported = {
-            **dict.fromkeys(accelerator.interface_variables, card),
+            **dict.fromkeys(accelerator.interface_variables, interface),
             **context.profile.ray_variables,
             **context.site.variables,
             "A_RANK": str(rank),
@@ -115,15 +117,16 @@ def _compare(figure: float, head: str, baseline: Baseline, marks: Marks) -> None
     known = baseline.read()
     if known is None:
         baseline.write(figure)
-        marks.note("bandwidth.gbit-s-recorded", head, figure=figure)
+        marks.note("bandwidth.recorded", head, figure=figure)
     elif figure < _LEAST * known:
         marks.bad(
-            "bandwidth.gbit-s-recorded-2",
+            "bandwidth.too-low",
             head,
             figure=figure,
-            figure2=figure / known,
+            share=figure / known,
             known=known,
-            baseline_path=baseline.path,
+            least=_LEAST,
+            baseline=shlex.quote(str(baseline.path)),
         )
     else:
         marks.good("bandwidth", head)

@@ -1,4 +1,4 @@
-"""What all rules look at: hosts, their answers and facts, the machine, the site, the lock."""
+"""The input of all rules: hosts, their answers and facts, the machine, the site, the lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Context", "Expected", "common"]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the lock says: versions of packages, commits of checkouts by their path on the nodes.
+    """Values of the lock: versions of packages, commits of checkouts by their path on the nodes.
 
     `image_digest` is the locked digest of the container image, sha256:….
     """
@@ -30,7 +30,7 @@ class Expected:
 
 @dataclass(slots=True)
 class Context:
-    """One look at all hosts. `facts` holds those that answered; `head_ip` is an address."""
+    """The state of all hosts. `facts` has the hosts that answered; `head_ip` is an address."""
 
     hosts: Sequence[Host]
     answers: Mapping[str, Answer]
@@ -40,19 +40,19 @@ class Context:
     expected: Expected
     head_ip: str | None = None
     mark: str = ""
-    """The id of this hostfile's own cluster when it is up; its processes are no strangers."""
+    """The id of this hostfile's own cluster when it is up; its own processes are expected."""
     seen: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By host: which shared folder's nonce it saw (yes or no)."""
+    """By host and shared folder: whether the host saw the nonce of the head (yes or no)."""
 
     @property
     def profile(self) -> Profile:
-        """What such a host must have."""
+        """The requirements on such a host."""
         return self.machine.profile
 
     def answered(self) -> Iterator[tuple[Host, Facts]]:
-        """Hosts whose probe came to its end, with their facts, in the hostfile's order.
+        """Hosts whose probe finished, with their facts, in the hostfile's order.
 
-        Of half a probe nothing is concluded: what it does not say is not known to be absent.
+        An unfinished probe proves nothing: a missing fact may be a fact that was not read.
         """
         for host in self.hosts:
             facts = self.facts.get(host.name)
@@ -65,22 +65,22 @@ class Context:
         return self.hosts[0]
 
     def address(self, host: Host) -> Address | None:
-        """The address by which Ray and the collectives of `host` are to be reached.
+        """The address of `host` for Ray and the collectives.
 
-        Its ip= of the hostfile, else the site's network card, else the address that its packets
-        to the head carry. None when that cannot be told.
+        Its ip= in the hostfile, else that of the site's network interface, else the source address
+        of its packets to the head. None when it is unknown.
         """
         facts = self.facts.get(host.name)
         if facts is None:
             return None
         held = facts.addresses()
-        card = self.site.network.interface
+        interface = self.site.network.interface
         if host.ip is not None:
             wanted = host.ip
-        elif card is not None:
+        elif interface is not None:
             family = ":" if ":" in (self.head_ip or "") else "."
-            on_card = [a.ip for a in held if a.card == card and family in a.ip and not a.local]
-            wanted = on_card[0] if on_card else ""
+            here = [a for a in held if a.interface == interface and not a.local]
+            wanted = next((a.ip for a in here if family in a.ip), "")
         elif host is self.head:
             wanted = self.head_ip or ""
             if not wanted and len(self.hosts) == 1:
@@ -91,7 +91,7 @@ class Context:
 
 
 def common(values: Mapping[str, str], head: str) -> str | None:
-    """The value of most hosts; among equals, the head's. None without any value."""
+    """The value of most hosts; in a tie, the head's. None without any value."""
     if not values:
         return None
     counts = Counter(values.values())

@@ -1,4 +1,4 @@
-"""Look at all hosts at once and say what is not right."""
+"""Check all hosts at once and report the problems."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from reprise.machines.registry import Machine, union
 __all__ = ["Look", "Scripts", "diagnose", "head_address", "judge", "look", "look_here", "report_of"]
 
 PROBE_SECONDS = 45.0
-"""Limit of one host's probe: its own limits add up to less, a login may be slow."""
+"""Limit of one host's probe: the sum of its own limits is lower, but a login may be slow."""
 
 _NAME_SECONDS = 10.0
 
@@ -59,7 +59,7 @@ _RULES: Sequence[Callable[[Context, Marks], None]] = (
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
-    """The folder of what runs on nodes (scripts/ of the project)."""
+    """The folder of the scripts that run on nodes (scripts/ of the project)."""
 
     folder: Path
 
@@ -70,7 +70,7 @@ class Scripts:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What to look at."""
+    """What to check: hosts, and what is expected of them."""
 
     hosts: Sequence[Host]
     machine: Machine
@@ -82,7 +82,7 @@ class Look:
 
 
 def probe_script(what: Look, head_ip: str | None, nonce: str, first: bool) -> str:
-    """The probe behind its parameters. `first`: this host writes the nonce."""
+    """The probe with its parameters. `first`: this host writes the nonce."""
     site, accelerator = what.site, what.machine.accelerator
     paths = [site.paths.temp, *site.paths.shared().values()]
     ports = {**site.ports.of_head()} if first else site.ports.of_worker()
@@ -124,15 +124,15 @@ def _shared(site: Site) -> str:
 
 
 def head_address(host: Host, ssh: Ssh) -> str | None:
-    """The head's address: its ip=, else what its name stands for in ssh_config and the resolver.
+    """The head's address: its ip=, else its name resolved by ssh_config and the resolver.
 
-    None when that is no address that another host could use.
+    None when other hosts cannot use that address.
     """
     if host.ip is not None:
         return host.ip
     first, *rest = ssh.command(host)
     name = host.name
-    # A `Match exec` of the user's ssh_config may hang: then the name itself is asked for.
+    # A `Match exec` of the user's ssh_config may hang: then the name itself is resolved.
     with contextlib.suppress(subprocess.TimeoutExpired):
         asked = subprocess.run(
             [first, "-G", *rest],
@@ -154,7 +154,7 @@ def head_address(host: Host, ssh: Ssh) -> str | None:
 
 
 def look(what: Look, ssh: Ssh, on_answer: Callable[[Answer], None] | None = None) -> Context:
-    """Probe every host in parallel; then, where folders are shared, who sees the head's nonce."""
+    """Probe every host in parallel; then check who sees the head's nonce in shared folders."""
     head_ip = head_address(what.hosts[0], ssh)
     nonce = secrets.token_hex(12)
     jobs = [
@@ -184,7 +184,7 @@ def look(what: Look, ssh: Ssh, on_answer: Callable[[Answer], None] | None = None
 
 
 def _facts(answers: Sequence[Answer]) -> dict[str, Facts]:
-    """Facts of the hosts on which the probe ran, to its end or until it was cut."""
+    """Facts of the hosts on which the probe ran, also of an unfinished one."""
     return {
         answer.host: parse_facts(answer.host, answer.output, answer.began, answer.ended)
         for answer in answers
@@ -226,13 +226,13 @@ def look_here(what: Look) -> Context:
 
 
 def diagnose(context: Context, command: str = "doctor") -> tuple[Report, Marks]:
-    """Every rule on every host. The report holds folded findings, the marks each host's own."""
+    """Apply every rule to every host. The report's findings are folded, the marks are per host."""
     marks = judge(context)
     return report_of(context, marks, command), marks
 
 
 def judge(context: Context) -> Marks:
-    """Every rule's word on every host."""
+    """The result of every rule on every host."""
     marks = Marks()
     for rule in _RULES:
         rule(context, marks)
@@ -240,13 +240,13 @@ def judge(context: Context) -> Marks:
 
 
 def report_of(context: Context, marks: Marks, command: str = "doctor") -> Report:
-    """The marks as one report, with what was found of each host."""
+    """The marks as one report, with the data of each host."""
     report = marks.report(command)
     report.data["profile"] = context.machine.name
     report.data["hosts"] = {host.name: _host_data(context, host) for host in context.hosts}
     report.data["groups"] = [
-        {"hosts": names, "problems": [f"{mark.rule}: {mark.message}" for mark in told]}
-        for names, told in marks.groups([host.name for host in context.hosts])
+        {"hosts": names, "problems": [f"{mark.rule}: {mark.message}" for mark in problems]}
+        for names, problems in marks.groups([host.name for host in context.hosts])
     ]
     return report
 
@@ -257,7 +257,7 @@ def _host_data(context: Context, host: Host) -> dict[str, object]:
     address = context.address(host)
     data: dict[str, object] = {"outcome": answer.outcome.value if answer else "not-asked"}
     if address is not None:
-        data |= {"ip": address.ip, "interface": address.card}
+        data |= {"ip": address.ip, "interface": address.interface}
     if facts is not None:
         data["packages"] = facts.pairs("package")
     return data

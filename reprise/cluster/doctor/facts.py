@@ -1,4 +1,4 @@
-"""What a host's probe printed, as facts that can be asked for; scripts/probe.sh prints them."""
+"""The output of a host's probe as facts by key; scripts/probe.sh prints them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ADDRESS = re.compile(r"^\d+:\s+(\S+?)(?:@\S+)?\s+inet6?\s+([0-9a-fA-F.:]+)(?:/(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address of the host and the network card that holds it; `prefix` is the net's length."""
+    """An address of the host and its network interface; `prefix` is the length of the network."""
 
-    card: str
+    interface: str
     ip: str
     prefix: int
 
@@ -40,7 +40,7 @@ class Disk:
 
 @dataclass(slots=True)
 class Facts:
-    """Facts of one host by key. A key that is in neither mapping was not asked for."""
+    """Facts of one host by key. A key in neither mapping was not requested."""
 
     host: str
     values: Mapping[str, Sequence[str]]
@@ -58,7 +58,7 @@ class Facts:
         return found[0] if found else None
 
     def why(self, key: str) -> str | None:
-        """Why `key` could not be found out; None when it could, or was not asked for."""
+        """Why `key` could not be read; None when it was read, or was not requested."""
         found = self.blanks.get(key)
         return found[0] if found else None
 
@@ -68,11 +68,11 @@ class Facts:
 
     @property
     def complete(self) -> bool:
-        """Whether the probe came to its end."""
+        """Whether the probe ran to its end."""
         return self.one("complete") == "yes"
 
     def addresses(self) -> list[Address]:
-        """Addresses of all cards."""
+        """Addresses of all network interfaces."""
         found = []
         for value in self.all("address"):
             if match := _ADDRESS.match(value):
@@ -81,12 +81,12 @@ class Facts:
         return found
 
     def route_source(self) -> str | None:
-        """The address that this host's packets to the head carry: `src` of `ip route get`."""
+        """The source address of this host's packets to the head: `src` of `ip route get`."""
         match = re.search(r"\bsrc (\S+)", self.one("route") or "")
         return match[1] if match else None
 
     def disks(self) -> list[Disk]:
-        """The paths that were asked for."""
+        """The requested paths."""
         found = []
         for value in self.all("disk"):
             total, free, mode, there, path = value.split(" ", 4)
@@ -118,12 +118,12 @@ class Facts:
         return None
 
     def environment(self) -> dict[str, str]:
-        """The variables that were asked for and are set; passwords in addresses are masked."""
+        """The requested variables that are set; passwords in addresses are masked."""
         return {name: text.strip() for name, text in self.pairs("env").items()}
 
 
 def parse_facts(host: str, output: str, began: float = 0.0, ended: float = 0.0) -> Facts:
-    """Facts from the probe's output; lines of no known form are dropped."""
+    """Facts from the probe's output; lines of an unknown form are dropped."""
     values: dict[str, list[str]] = {}
     blanks: dict[str, list[str]] = {}
     for line in output.splitlines():

@@ -1,4 +1,4 @@
-"""What the rules say of each host, and how many hosts' equal words become one finding."""
+"""Results of the rules on each host; equal results of several hosts become one finding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RANK = {State.PASSED: 0, State.UNKNOWN: 1, State.FAILED: 2}
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One rule's word on one host. `severity` None: there is nothing to tell."""
+    """One rule's result on one host. `severity` None: no finding."""
 
     rule: str
     host: str
@@ -38,25 +38,25 @@ class Marks:
     def bad(
         self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
-        """The rule does not hold: an error. `rule` may name a text, as of `Report.failed`."""
+        """The rule does not hold: an error. Arguments as of `Report.failed`."""
         self._add(State.FAILED, Severity.ERROR, rule, host, message, fix, values)
 
     def warn(
         self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
-        """The rule holds, with something to look at."""
+        """The rule holds, with a warning."""
         self._add(State.PASSED, Severity.WARNING, rule, host, message, fix, values)
 
     def note(
         self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
-        """The rule holds, with something to know."""
+        """The rule holds, with a note."""
         self._add(State.PASSED, Severity.NOTE, rule, host, message, fix, values)
 
     def blank(
         self, rule: str, host: str, message: str | None = None, fix: str = "", /, **values: object
     ) -> None:
-        """The rule could not be evaluated: never fine."""
+        """The rule could not be evaluated; this never counts as passed."""
         self._add(State.UNKNOWN, Severity.WARNING, rule, host, message, fix, values)
 
     def _add(
@@ -74,19 +74,19 @@ class Marks:
         self.marks.append(mark)
 
     def groups(self, hosts: Iterable[str]) -> list[tuple[str, list[Mark]]]:
-        """Hosts with the same words, folded; those with nothing to tell come first."""
-        told: dict[str, list[Mark]] = {host: [] for host in hosts}
+        """Hosts with the same findings, folded; hosts without findings first."""
+        by_host: dict[str, list[Mark]] = {host: [] for host in hosts}
         for mark in self.marks:
             if mark.severity in (Severity.ERROR, Severity.WARNING):
-                told.setdefault(mark.host, []).append(mark)
+                by_host.setdefault(mark.host, []).append(mark)
         grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
-        for host, marks in told.items():
+        for host, marks in by_host.items():
             grouped.setdefault(tuple((m.rule, m.message) for m in marks), []).append(host)
         order = sorted(grouped.items(), key=lambda item: len(item[0]))
-        return [(fold(names), told[names[0]]) for _, names in order]
+        return [(fold(names), by_host[names[0]]) for _, names in order]
 
     def report(self, command: str) -> Report:
-        """One check a rule (the worst of its hosts), one finding a text."""
+        """One check per rule (the worst of its hosts), one finding per text."""
         report = Report(command)
         states: dict[str, State] = {}
         texts: dict[tuple[str, Severity, str, str], list[str]] = {}

@@ -1,4 +1,4 @@
-"""Rules on one host's room: ports, earlier Ray sessions, /dev/shm, limits, memory, disk, shares."""
+"""Rules on one host: ports, other Ray clusters, /dev/shm, limits, memory, disk, shared folders."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["limits", "memory", "ports", "sessions", "shares", "shm", "temp"]
 
 _GIB = 2**30
 _SHM = "/dev/shm"  # noqa: S108
-# Ray appends this much to its temp dir: /session_<date>_<time>_<micro>_<pid>/sockets/plasma_store.
+# Bytes that Ray appends to its temp dir: /session_<date>_<time>_<micro>_<pid>/sockets/plasma_store.
 _SOCKET_TAIL = 70
 _SOCKET_LIMIT = 107
 
 
 def ports(context: Context, marks: Marks) -> None:
-    """Ray's fixed ports are free, or held by this hostfile's own cluster."""
+    """Ray's fixed ports are free, or used by this hostfile's own cluster."""
     for host, facts in context.answered():
         wanted = context.site.ports.of_worker()
         if host is context.head:
@@ -27,7 +27,7 @@ def ports(context: Context, marks: Marks) -> None:
         by_number = {number: name for name, number in wanted.items()}
         own = set(facts.pairs("own"))
         if (why := facts.why("listen")) is not None:
-            marks.blank("ports", host.name, why, "run ss -ltnp on the host")
+            marks.blank("ports.unread", host.name, why=why)
             continue
         busy = False
         for line in facts.all("listen"):
@@ -38,65 +38,73 @@ def ports(context: Context, marks: Marks) -> None:
             if holder is not None and holder[2] in own:
                 continue
             busy = True
-            who = f"{holder[1]}, pid {holder[2]}" if holder else "another user's process"
+            process = f"{holder[1]}, pid {holder[2]}" if holder else "another user's process"
             marks.bad(
-                "ports.port-held",
+                "ports.in-use",
                 host.name,
-                match=match[1],
-                by_number=by_number[int(match[1])],
-                who=who,
+                port=match[1],
+                name=by_number[int(match[1])],
+                holder=process,
             )
         if not busy:
             marks.good("ports", host.name)
 
 
 def sessions(context: Context, marks: Marks) -> None:
-    """Ray processes that are not of this cluster: listed with pid and owner, never stopped."""
+    """Ray processes of other clusters: listed with pid and owner, never stopped."""
     for host, facts in context.answered():
         if (why := facts.why("ray")) is not None:
-            marks.blank("sessions", host.name, why, "install procps on the host")
+            marks.blank("sessions.unread", host.name, why=why)
             continue
         own = set(facts.pairs("own"))
-        strangers = [words for v in facts.all("ray") if (words := v.split(" "))[0] not in own]
-        if not strangers:
+        foreign = [words for v in facts.all("ray") if (words := v.split(" "))[0] not in own]
+        if not foreign:
             marks.good("sessions", host.name)
             continue
-        told = [
+        processes = "; ".join(
             f"{name}, pid {pid} of {user}, since {started.replace('_', ' ')}"
-            for pid, user, started, name, *_ in strangers
-        ]
-        others = sorted({words[1] for words in strangers} - {facts.one("user") or ""})
-        mine = " ".join(words[0] for words in strangers if words[1] not in others)
-        fix = f"ask {', '.join(others)}" if others else f"if nothing uses it: kill {mine}"
-        marks.warn("sessions.another-ray-runs", host.name, tolds="; ".join(told), advice=fix)
+            for pid, user, started, name, *_ in foreign
+        )
+        others = sorted({words[1] for words in foreign} - {facts.one("user") or ""})
+        mine = " ".join(words[0] for words in foreign if words[1] not in others)
+        if others:
+            owners = ", ".join(others)
+            marks.warn("sessions.other-user", host.name, processes=processes, owners=owners)
+        else:
+            marks.warn("sessions.own", host.name, processes=processes, pids=mine)
 
 
 def shm(context: Context, marks: Marks) -> None:
-    """Shared memory: a container's default breaks Ray, leftovers and a small share slow it."""
+    """Shared memory: a container's default breaks Ray; leftovers and a small size slow it down."""
     for host, facts in context.answered():
         sizes = facts.shm()
         if sizes is None:
-            why = facts.why("shm") or "its size could not be read"
-            marks.blank("shm", host.name, why, "run df /dev/shm on the host")
+            marks.blank("shm.unread", host.name, why=facts.why("shm") or "no answer")
             continue
         total, free = sizes
         ram = facts.memory()
         if total < 128 * 2**20:
-            marks.bad("shm.dev-shm-mib", host.name, total=total / 2**20)
+            marks.bad("shm.container-default", host.name, total=total / 2**20)
         elif free < context.profile.shm_free_gib * _GIB:
             files = facts.all("shm.file")
             left = f"; leftovers: {', '.join(files[:4])}" if files else ""
             marks.warn(
-                "shm.dev-shm-gib", host.name, free=free / _GIB, total=total / _GIB, left=left
+                "shm.low",
+                host.name,
+                free=free / _GIB,
+                total=total / _GIB,
+                least=context.profile.shm_free_gib,
+                profile=context.profile.name,
+                leftovers=left,
             )
         elif ram is not None and total < context.profile.shm_fraction * ram:
             wanted = context.profile.shm_fraction * ram
             marks.warn(
-                "shm.dev-shm-gib-2",
+                "shm.small",
                 host.name,
                 total=total / _GIB,
-                total2=total / ram,
-                wanted=wanted / _GIB,
+                share=total / ram,
+                least=wanted / _GIB,
             )
         else:
             marks.good("shm", host.name)
@@ -113,30 +121,30 @@ def limits(context: Context, marks: Marks) -> None:
             value = facts.limit(name)
             option = "nofile" if name == "open files" else "memlock"
             if value is None:
-                marks.blank("limits.unknown", host.name, name=name)
+                marks.blank("limits.unread", host.name, name=name)
             elif value < least:
-                text = "unlimited" if least == float("inf") else f"{least:.0f}"
+                shown = "unlimited" if least == float("inf") else f"{least:.0f}"
                 marks.warn(
-                    "limits.expected", host.name, name=name, value=value, text=text, option=option
+                    "limits.low", host.name, name=name, value=value, least=shown, option=option
                 )
             else:
                 marks.good("limits", host.name)
 
 
 def memory(context: Context, marks: Marks) -> None:
-    """Memory of the host, and room on the file systems that are written to."""
+    """Memory of the host, and free space on the file systems that training writes to."""
     profile = context.profile
     for host, facts in context.answered():
         total = facts.memory()
         if total is None:
-            marks.blank("memory.unknown", host.name)
+            marks.blank("memory.unread", host.name)
         elif total < profile.memory_gib * _GIB:
             marks.warn(
-                "memory.gib-profile-plans",
+                "memory.low",
                 host.name,
                 total=total / _GIB,
-                profile_name=profile.name,
-                memory_gib=profile.memory_gib,
+                least=profile.memory_gib,
+                profile=profile.name,
             )
         else:
             marks.good("memory", host.name)
@@ -145,45 +153,45 @@ def memory(context: Context, marks: Marks) -> None:
 
 def _disks(host: Host, facts: Facts, context: Context, marks: Marks) -> None:
     for reason in facts.blanks.get("disk", ()):
-        marks.blank("disk", host.name, reason, "is the file system mounted? run df on the host")
+        marks.blank("disk.unread", host.name, why=reason)
     for disk in facts.disks():
         if not disk.writable and disk.path in (
             context.site.paths.temp,
             context.site.paths.checkpoints,
         ):
-            marks.bad("disk.cannot-written", host.name, disk_path=disk.path)
+            marks.bad("disk.not-writable", host.name, path=disk.path)
         elif disk.free < context.profile.disk_gib * _GIB:
             marks.warn(
-                "disk.gib-free",
+                "disk.low",
                 host.name,
-                disk_path=disk.path,
+                path=disk.path,
                 free=disk.free / _GIB,
-                profile_name=context.profile.name,
-                disk_gib=context.profile.disk_gib,
+                least=context.profile.disk_gib,
+                profile=context.profile.name,
             )
         else:
             marks.good("disk", host.name)
 
 
 def temp(context: Context, marks: Marks) -> None:
-    """Paths of sockets have at most 107 bytes: a long temp dir keeps Ray from starting."""
+    """Socket paths have at most 107 bytes: Ray does not start with a longer temp dir."""
     path = f"{context.site.paths.temp}/rp-00000000/r"
     length = len(path.encode()) + _SOCKET_TAIL
     for host, _ in context.answered():
         if length > _SOCKET_LIMIT:
             marks.bad(
-                "temp-path.sockets-below-would",
+                "temp-path.too-long",
                 host.name,
                 temp=context.site.paths.temp,
                 length=length,
-                socket_limit=_SOCKET_LIMIT,
+                limit=_SOCKET_LIMIT,
             )
         else:
             marks.good("temp-path", host.name)
 
 
 def shares(context: Context, marks: Marks) -> None:
-    """Folders that all hosts must share: what the first one wrote, every other one must see."""
+    """Folders that all hosts must share: every host must see the file that the head wrote."""
     for name, path in context.site.paths.shared().items():
         written = next(
             (
@@ -197,21 +205,16 @@ def shares(context: Context, marks: Marks) -> None:
         for host, facts in context.answered():
             states = facts.pairs("share")
             seen = context.seen.get(host.name, {}).get(name)
-            fix = f"mount the shared storage there, or correct paths.{name} in the site file"
             if states.get(name) == "missing":
-                marks.bad("shared", host.name, f"{name}: {path} is missing", fix)
+                marks.bad("shared.missing", host.name, name=name, path=path)
             elif len(context.hosts) == 1:
                 marks.good("shared", host.name)
             elif written is None:
-                marks.blank("shared.could-written-first", host.name, name=name, path=path)
+                marks.blank("shared.head-not-writable", host.name, name=name, path=path)
             elif seen == "yes":
                 marks.good("shared", host.name)
             elif seen == "no":
-                marks.bad(
-                    "shared",
-                    host.name,
-                    f"{name}: {path} is not the folder that {context.head.name} sees",
-                    fix,
-                )
+                head = context.head.name
+                marks.bad("shared.not-shared", host.name, name=name, path=path, head=head)
             else:
-                marks.blank("shared", host.name, f"{name}: {path} could not be read", fix)
+                marks.blank("shared.unread", host.name, name=name, path=path)

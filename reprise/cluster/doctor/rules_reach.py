@@ -1,4 +1,4 @@
-"""Rules: is every host reached, did its probe end, do the clocks agree."""
+"""Rules: every host answers, its probe finishes, the clocks and systems agree."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["clock", "reach", "system"]
 
 
 def reach(context: Context, marks: Marks) -> None:
-    """Each way in which a host can fail to answer, with what to type."""
+    """Hosts that do not answer, each with the command that helps."""
     for host in context.hosts:
         answer = context.answers.get(host.name)
         facts = context.facts.get(host.name)
         if answer is None or facts is None:
             _unreached(host, answer, marks)
         elif not facts.complete:
-            marks.blank("probe.probe-did-end", host.name, said=answer.said or "no reason given")
+            marks.blank("probe.incomplete", host.name, said=answer.said or "no reason given")
             marks.good("reach", host.name)
         else:
             marks.good("reach", host.name)
@@ -30,22 +30,22 @@ def reach(context: Context, marks: Marks) -> None:
 
 def _unreached(host: Host, answer: Answer | None, marks: Marks) -> None:
     if answer is None:
-        marks.blank("reach.asked", host.name)
+        marks.blank("reach.not-contacted", host.name)
         return
     marks.bad("reach", host.name, *why(host, answer))
 
 
 def clock(context: Context, marks: Marks) -> None:
-    """Clocks against the median of all hosts and this machine, as far as SSH lets one see.
+    """Clocks against the median of all hosts and this machine, within the precision of SSH.
 
-    The probe says the whole second at its begin and end; a host's offset lies between its last
+    The probe reports the whole second at its begin and end; a host's offset is between its last
     second minus our end, and its first second plus one minus our begin.
     """
     spans: dict[str, tuple[float, float]] = {}
     for host, facts in context.answered():
         begin, end = facts.one("clock.begin"), facts.one("clock.end")
         if not (begin or "").isdigit() or not (end or "").isdigit():
-            marks.blank("clock.time-could-read", host.name)
+            marks.blank("clock.unread", host.name)
             continue
         spans[host.name] = (int(end or 0) - facts.ended, int(begin or 0) + 1 - facts.began)
     middles = [0.0, *((low + high) / 2 for low, high in spans.values())]
@@ -56,12 +56,17 @@ def clock(context: Context, marks: Marks) -> None:
             marks.good("clock", name)
             continue
         off = (low + high) / 2 - reference
-        marks.bad("clock.clock-about-s", name, off=abs(off), value="ahead" if off > 0 else "behind")
+        direction = "ahead of" if off > 0 else "behind"
+        marks.bad("clock.off", name, off=abs(off), direction=direction, allowed=allowed)
 
 
 def system(context: Context, marks: Marks) -> None:
-    """Operating system and kernel: differences are told, not refused."""
-    for key, what in (("os", "operating system"), ("kernel", "kernel"), ("machine", "processor")):
+    """Operating system and kernel: differences are warnings; processor: they are errors."""
+    for key, unread, differs in (
+        ("os", "os.unread", "os.differs"),
+        ("kernel", "kernel.unread", "kernel.differs"),
+        ("machine", "machine.processor-unread", "machine.processor-differs"),
+    ):
         values = {
             host.name: value for host, facts in context.answered() if (value := facts.one(key))
         }
@@ -69,10 +74,9 @@ def system(context: Context, marks: Marks) -> None:
         for host, facts in context.answered():
             value = values.get(host.name)
             if value is None:
-                marks.blank(key, host.name, facts.why(key) or f"{what}: unknown", "run uname -a")
+                marks.blank(unread, host.name, why=facts.why(key) or "no answer")
             elif value != most:
-                fix = "install the same on all hosts, or leave the odd one out: --exclude"
-                tell = marks.bad if key == "machine" else marks.warn
-                tell(key, host.name, f"{what} {value}, the others have {most}", fix)
+                mark = marks.bad if key == "machine" else marks.warn
+                mark(differs, host.name, value=value, most=most)
             else:
                 marks.good(key, host.name)

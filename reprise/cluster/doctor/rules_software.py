@@ -1,4 +1,4 @@
-"""Rules on software: versions equal on all hosts and to the lock, container image, checkouts."""
+"""Rules on software: versions compared between hosts and with the lock, image, checkouts."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from reprise.machines.registry import union
 
 __all__ = ["checkouts", "image", "versions"]
 
-# Ray refuses a node whose own version or Python's differs, to the last digit. The others break
-# later and less plainly; builds of torch that differ in their local part alone are only told.
+# Ray refuses a node whose Ray or Python version differs in any digit. Other differences fail later
+# and less clearly; a difference of _MINOR is only a warning.
 _NEEDED = ("python", "ray")
-_TOLD = ("torch", "transformers", *union(lambda vendor: vendor.packages))
+_MINOR = ("torch", "transformers", *union(lambda vendor: vendor.packages))
 
 
 def versions(context: Context, marks: Marks) -> None:
-    """Python, Ray, torch, verl and the engine: the same everywhere, and as the lock says."""
+    """Python, Ray, torch, verl and the engine: the same on all hosts and as in the lock."""
     found: dict[str, dict[str, str]] = {}
     for host, facts in context.answered():
         if (why := facts.why("package")) is not None:
             later = context.site.container.image is not None and "not started" in why
-            tell = marks.note if later else marks.blank
-            fix = "set paths.python in the site file to the interpreter that has Ray"
-            tell("versions", host.name, why, "" if later else fix)
+            if later:
+                marks.note("versions.not-started", host.name, why=why)
+            else:
+                marks.blank("versions.unread", host.name, why=why)
             continue
         for name, version in facts.pairs("package").items():
             found.setdefault(name, {})[host.name] = version
         missing = [name for name in _NEEDED if name not in facts.pairs("package")]
         if missing:
             marks.bad(
-                "versions.installed",
+                "versions.not-installed",
                 host.name,
-                missings=", ".join(missing),
+                packages=", ".join(missing),
                 python=context.site.paths.python,
             )
     for name, by_host in found.items():
@@ -43,11 +44,13 @@ def _compare(name: str, by_host: dict[str, str], context: Context, marks: Marks)
     locked = context.expected.packages.get(name)
     lacking = [h.name for h, f in context.answered() if f.all("package") and h.name not in by_host]
     for host in lacking if name not in _NEEDED else ():
-        marks.warn("versions", host, f"{name} is missing, the others have {most}", _same(name))
+        marks.warn("versions.missing", host, name=name, most=most)
     for host, version in by_host.items():
         if version != most:
-            tell = marks.warn if name in _TOLD else marks.bad
-            tell("versions", host, f"{name} {version}, the others have {most}", _same(name))
+            if name in _MINOR:
+                marks.warn("versions.differs-slightly", host, name=name, version=version, most=most)
+            else:
+                marks.bad("versions.differs", host, name=name, version=version, most=most)
         else:
             marks.good("versions", host)
         if locked is None:
@@ -55,17 +58,11 @@ def _compare(name: str, by_host: dict[str, str], context: Context, marks: Marks)
         if _meets(version, locked):
             marks.good("versions-lock", host)
         else:
-            marks.bad(
-                "versions-lock", host, f"{name} {version}, the lock has {locked}", _same(name)
-            )
-
-
-def _same(name: str) -> str:
-    return f"use the locked image or environment on all hosts, which brings the same {name}"
+            marks.bad("versions-lock.differs", host, name=name, version=version, locked=locked)
 
 
 def _meets(version: str, locked: str) -> bool:
-    """Equal, but for a build's own suffix (+cu129) and for what the lock leaves open (3.12)."""
+    """Equal, except for a build's own suffix (+cu129) and digits that the lock omits (3.12)."""
     plain = version.split("+", maxsplit=1)[0]
     return any(
         choice in (version, plain) or version.startswith(f"{choice}.")
@@ -74,52 +71,56 @@ def _meets(version: str, locked: str) -> bool:
 
 
 def image(context: Context, marks: Marks) -> None:
-    """The container image: there, the same id everywhere, the locked digest; the runtime too."""
-    if context.site.container.image is None:
+    """The container image: present, the same id on all hosts, the locked digest; its runtime."""
+    name, engine = context.site.container.image, context.site.container.engine
+    if name is None:
         return
     found: dict[str, str] = {}
     for host, facts in context.answered():
         value = facts.one("image")
         if value is None:
-            why = facts.why("image") or "the image was not looked at"
-            tell = marks.bad if "No such image" in why or "not known" in why else marks.blank
-            engine = context.site.container.engine
-            tell("image", host.name, why, f"{engine} pull {context.site.container.image}")
+            why = facts.why("image") or "no answer"
+            if "No such image" in why or "not known" in why:
+                marks.bad("image.not-pulled", host.name, why=why, engine=engine, image=name)
+            else:
+                marks.blank("image.unread", host.name, why=why, engine=engine, image=name)
             continue
         found[host.name] = value.split(" ")[0]
         digest = context.expected.image_digest
         if digest is not None and digest not in value:
             marks.bad(
-                "image.image-locked-digest",
+                "image.digest-differs",
                 host.name,
                 digest=digest,
-                engine=context.site.container.engine,
+                engine=engine,
+                image=name.partition("@")[0],
             )
         runtime = context.profile.container_runtime
         if runtime is not None and runtime not in (facts.one("engine") or ""):
             marks.bad(
-                "container-runtime",
+                "container-runtime.unknown",
                 host.name,
-                f"the engine does not know the runtime {runtime}",
-                context.machine.accelerator.install_runtime,
+                engine=engine,
+                runtime=runtime,
+                install=context.machine.accelerator.install_runtime,
             )
     most = common(found, context.head.name)
-    for name, value in found.items():
+    for host_name, value in found.items():
         if value != most:
-            marks.bad("image.image-id-others", name, value=value[:19], most=(most or "")[:19])
+            marks.bad("image.id-differs", host_name, id=value[:19], most=(most or "")[:19])
         else:
-            marks.good("image", name)
+            marks.good("image", host_name)
 
 
 def checkouts(context: Context, marks: Marks) -> None:
-    """Source checkouts on the nodes: the locked commit, the same everywhere."""
+    """Source checkouts on the nodes: at the locked commit, the same on all hosts."""
     found: dict[str, dict[str, str]] = {}
     for host, facts in context.answered():
         for value in facts.all("tree"):
             commit, _, path = value.partition(" ")
             found.setdefault(path, {})[host.name] = commit
         for value in facts.blanks.get("tree", ()):
-            marks.blank("checkout", host.name, value, "is the checkout there? paths.code names it")
+            marks.blank("checkout.unread", host.name, why=value)
     for path, by_host in found.items():
         wanted = context.expected.trees.get(path) or common(by_host, context.head.name) or ""
         for name, commit in by_host.items():
@@ -127,5 +128,5 @@ def checkouts(context: Context, marks: Marks) -> None:
                 marks.good("checkout", name)
             else:
                 marks.bad(
-                    "checkout.expected", name, path=path, commit=commit[:12], wanted=wanted[:12]
+                    "checkout.differs", name, path=path, commit=commit[:12], wanted=wanted[:12]
                 )

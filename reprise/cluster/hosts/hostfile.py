@@ -6,7 +6,7 @@
     alice@gpu-d port=2222             or user=alice; else ssh_config decides
     [fd00::12]:8                      IPv6 in brackets
 
-Everything that is wrong is told at once, with its line, before anything is contacted.
+All errors are reported in one pass, with their lines, before any host is contacted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from reprise.core.findings import Report
 __all__ = ["DEFAULT_SLOTS", "Host", "Hostfile", "named_hosts", "read_hostfile"]
 
 DEFAULT_SLOTS = 8
-"""Accelerators of a host that states none: what the machines of all profiles here have."""
-
-_FIX = "correct the line, then repeat the command"
+"""Default accelerators of a host: the number that machines of all training profiles have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hostfile:
-    """A file that was read without an error. `hosts` is in the file's order, the head first."""
+    """A valid hostfile. `hosts` is in the file's order, the head first."""
 
     path: Path
     hosts: tuple[Host, ...]
@@ -55,7 +53,7 @@ def read_hostfile(
 ) -> tuple[Report, Hostfile | None]:
     """Read `path`; the second value is None when the report has an error.
 
-    `include` and `exclude` hold names as `names.unfold` reads them. Nothing is contacted.
+    `include` and `exclude` hold names as `names.unfold` reads them. No host is contacted.
     """
     report = Report("hosts")
     text = _read(path, report)
@@ -65,7 +63,7 @@ def read_hostfile(
     _duplicates(hosts, path, report)
     _loopback(hosts, path, report)
     if not hosts and not list(report.errors()):
-        report.failed(RULE, str(path), "names no host", "write a line like: gpu-a slots=8")
+        report.failed("hostfile.empty", str(path))
     chosen = _choose(hosts, unfold(include), unfold(exclude), path, report)
     if list(report.errors()):
         return report, None
@@ -75,15 +73,12 @@ def read_hostfile(
 
 
 def named_hosts(words: Sequence[str]) -> tuple[Report, tuple[Host, ...]]:
-    """Hosts named one by one, each as a hostfile's first word names it; none when one is wrong."""
+    """Hosts from arguments, each in the form of a hostfile's line; empty after any error."""
     report = Report("hosts")
     hosts: dict[tuple[str, int | None], Host] = {}
     for number, word in enumerate(words, start=1):
-        reasons: list[str] = []
-        host = host_of(word, number, DEFAULT_SLOTS, reasons, report, word)
-        for reason in reasons:
-            shown = word if word.isprintable() else ascii(word)
-            report.failed(RULE, shown, reason, "name the host as a hostfile does")
+        where = word if word.isprintable() else ascii(word)
+        host = host_of(word, number, DEFAULT_SLOTS, report, where)
         if host is not None:
             hosts.setdefault((host.name.lower(), host.port), host)
     report.settle(RULE)
@@ -91,34 +86,31 @@ def named_hosts(words: Sequence[str]) -> tuple[Report, tuple[Host, ...]]:
 
 
 def _read(path: Path, report: Report) -> str | None:
-    """The file's text without its byte order mark; line ends are left to `_parse`."""
+    """The file's text without its byte order mark; `_parse` removes line ends."""
     full = path.absolute()
     if not full.is_file():
-        what = "is no file" if full.exists() else "does not exist"
         near = _similar(full)
-        tail = f"; similar: {', '.join(near)}" if near else ""
-        report.failed(
-            RULE,
-            str(full),
-            f"the hostfile {what}{tail}",
-            "name an existing hostfile; `reprise init FILE` writes one to edit",
-        )
+        similar = f"; similar names: {', '.join(near)}" if near else ""
+        if full.exists():
+            report.failed("hostfile.not-a-file", str(full), similar=similar)
+        else:
+            report.failed("hostfile.not-found", str(full), similar=similar)
         return None
     raw = full.read_bytes()
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        guess = ", it looks like UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
-        report.failed(RULE, f"{path}:{line}", f"expected UTF-8 text{guess}", "save it as UTF-8")
+        guess = ", probably UTF-16" if raw[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        report.failed("hostfile.not-utf8", f"{path}:{line}", guess=guess)
         return None
     if "\r\n" in text:
-        report.note(RULE, str(path), "line ends of Windows (CRLF) were read as plain ones")
+        report.note("hostfile.windows", str(path))
     return text
 
 
 def _similar(path: Path) -> list[str]:
-    """Files of the same folder, or of the folder with blanks removed, with a name like it."""
+    """Files with a similar name in the same folder, or in the folder without blanks around it."""
     near: list[str] = []
     for folder in dict.fromkeys([path.parent, Path(str(path.parent).strip())]):
         if folder.is_dir():
@@ -135,12 +127,8 @@ def _parse(text: str, path: Path, report: Report, default_slots: int) -> list[Ho
         content = line.split("#", 1)[0].strip(" \t")
         if not content:
             continue
-        reasons: list[str] = []
-        host = host_of(content, number, default_slots, reasons, report, f"{path}:{number}")
-        for reason in reasons:
-            shown = content if content.isprintable() else ascii(content)
-            report.failed(RULE, f"{path}:{number}", f"{shown}: {reason}", _FIX)
-        if not reasons and host is not None:
+        host = host_of(content, number, default_slots, report, f"{path}:{number}")
+        if host is not None:
             hosts.append(host)
     return hosts
 
@@ -154,24 +142,19 @@ def _duplicates(hosts: Sequence[Host], path: Path, report: Report) -> None:
             if (kind, value) in seen:
                 shown = host.name if kind == "host" else f"ip={host.ip}"
                 report.failed(
-                    RULE,
+                    "hostfile.duplicate",
                     f"{path}:{host.line}",
-                    f"{shown} stands already in line {seen[kind, value]}",
-                    "keep one of the two lines",
+                    host=shown,
+                    line=seen[kind, value],
                 )
             seen.setdefault((kind, value), host.line)
 
 
 def _loopback(hosts: Sequence[Host], path: Path, report: Report) -> None:
-    """A loopback name among several hosts: the others would take it for themselves."""
+    """A loopback name among several hosts means a different machine on each of them."""
     for host in hosts if len(hosts) > 1 else ():
         if host.ip is None and (host.name == "localhost" or host.name.startswith("127.")):
-            report.failed(
-                RULE,
-                f"{path}:{host.line}",
-                f"{host.name} means every host itself, not this one",
-                "write the name or address by which the other hosts reach it, or add ip=",
-            )
+            report.failed("hostfile.loopback", f"{path}:{host.line}", host=host.name)
 
 
 def _choose(
@@ -182,11 +165,11 @@ def _choose(
         strange = [name for name in wanted if name not in names]
         if strange and names:
             report.failed(
-                "hosts-select.names-which-hostfile",
+                "hosts-select.unknown-host",
                 str(path),
                 option=option,
-                strange=fold(strange),
-                host_name=fold([host.name for host in hosts]),
+                names=fold(strange),
+                hosts=fold([host.name for host in hosts]),
             )
     chosen = [
         replace(host)
@@ -195,10 +178,10 @@ def _choose(
     ]
     if hosts and not chosen and not list(report.errors()):
         raise OperatorError(
-            "hosts-select.include-exclude-leave",
+            "hosts-select.none-left",
             str(path),
-            host_name=fold([host.name for host in hosts]),
+            hosts=fold([host.name for host in hosts]),
         )
     if chosen and chosen[0].name != hosts[0].name:
-        report.note("hosts-select.head-first-one", str(path), chosen_name=chosen[0].name)
+        report.note("hosts-select.head-changed", str(path), head=chosen[0].name)
     return chosen

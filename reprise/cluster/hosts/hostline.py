@@ -1,4 +1,4 @@
-"""One line of a hostfile as a host, or everything that is wrong with it."""
+"""One line of a hostfile as a host, or all of its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["RULE", "Host", "host_of"]
 
 RULE = "hostfile"
 _KEYS = ("slots", "user", "port", "ip")
-# Open MPI's and DeepSpeed's own keys that mean nothing here: noted, not refused.
+# Keys of Open MPI and DeepSpeed that have no effect here: a note, not an error.
 _FOREIGN = ("max_slots", "max-slots")
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
@@ -23,7 +23,7 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host. `name` is what SSH is given, `ip` its stated address on the training network."""
+    """One host. `name` is its name for SSH, `ip` its explicit address on the training network."""
 
     name: str
     slots: int
@@ -38,89 +38,107 @@ class Host:
         return {key: getattr(self, key) for key in keys}
 
 
-def host_of(
-    content: str, line: int, default: int, reasons: list[str], report: Report, where: str
-) -> Host | None:
-    """One line as a host; what is wrong with it is appended to `reasons`."""
+@dataclass(slots=True)
+class _Line:
+    """Collects the errors of one line; `shown` is the line in printable characters."""
+
+    report: Report
+    where: str
+    shown: str
+    wrong: bool = False
+
+    def refuse(self, text: str, /, **values: object) -> None:
+        """Report an error; `text` names a text of the registry, `line` is among its values."""
+        self.wrong = True
+        self.report.failed(text, self.where, line=self.shown, **values)
+
+
+def host_of(content: str, number: int, default: int, report: Report, where: str) -> Host | None:
+    """One line as a host; None when it has errors, which `report` receives."""
+    line = _Line(report, where, content if content.isprintable() else ascii(content))
     words = re.split(r"[ \t]+", content)
-    values = _pairs(words[1:], reasons, report, where)
-    name, short_slots, user = _address(words[0], reasons)
+    values = _pairs(words[1:], line)
+    name, short_slots, user = _address(words[0], line)
     if short_slots is not None and "slots" in values:
-        reasons.append("slots are given twice, after the colon and as slots=")
+        line.refuse("hostfile.slots-twice")
     slots_text = values.get("slots", short_slots)
-    slots = default if slots_text is None else _number(slots_text, "slots", 1, 1024, reasons)
-    port = _number(values["port"], "port", 1, 65535, reasons) if "port" in values else None
+    slots = default if slots_text is None else _number(slots_text, "slots", 1, 1024, line)
+    port = _number(values["port"], "port", 1, 65535, line) if "port" in values else None
     if user is not None and "user" in values:
-        reasons.append("the user is given twice, before the @ and as user=")
+        line.refuse("hostfile.user-twice")
     user = values.get("user", user)
     if user is not None and not _USER.fullmatch(user):
-        reasons.append(f"{user!r} is no user name")
-    ip = _ip(values["ip"], reasons) if "ip" in values else None
-    if reasons or name is None or slots is None:
+        line.refuse("hostfile.bad-user", user=repr(user))
+    ip = _ip(values["ip"], line) if "ip" in values else None
+    if line.wrong or name is None or slots is None:
         return None
-    return Host(name, slots, line, user, port, ip)
+    return Host(name, slots, number, user, port, ip)
 
 
-def _pairs(words: Sequence[str], reasons: list[str], report: Report, where: str) -> dict[str, str]:
+def _pairs(words: Sequence[str], line: _Line) -> dict[str, str]:
     values: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
-            reasons.append(f"expected key=value, found {word!r}")
+            line.refuse("hostfile.not-key-value", word=repr(word))
         elif key in _FOREIGN:
-            report.note("hostfile.means-nothing-here", where, setting=key)
+            line.report.note("hostfile.ignored-key", line.where, key=key)
         elif key not in _KEYS:
             hint = did_you_mean(nearest_words(key, _KEYS, 1))
-            reasons.append(f"unknown key {key!r}{hint} (known: {', '.join(_KEYS)})")
+            known = ", ".join(_KEYS)
+            line.refuse("hostfile.unknown-key", key=repr(key), hint=hint, known=known)
         elif key in values:
-            reasons.append(f"{key} is given twice")
+            line.refuse("hostfile.key-twice", key=key)
         elif not value:
-            reasons.append(f"{key} is empty")
+            line.refuse("hostfile.key-empty", key=key)
         else:
             values[key] = value
     return values
 
 
-def _address(word: str, reasons: list[str]) -> tuple[str | None, str | None, str | None]:
+def _address(word: str, line: _Line) -> tuple[str | None, str | None, str | None]:
     """Name, slots of the short form and user of a line's first word."""
     user, at, rest = word.rpartition("@")
     if rest.startswith("["):
         inner, closed, tail = rest[1:].partition("]")
         slots = tail.removeprefix(":") if tail else None
         if not closed or (tail and not tail.startswith(":")) or not _is_ipv6(inner):
-            reasons.append("expected an IPv6 address in brackets, like [fd00::12] or [fd00::12]:8")
+            line.refuse("hostfile.bad-ipv6")
             return None, None, None
         return inner.lower(), slots, user if at else None
     if rest.count(":") > 1:
-        reasons.append(f"an IPv6 address stands in brackets: [{rest}]")
+        shown = rest if rest.isprintable() else ascii(rest)
+        line.refuse("hostfile.ipv6-brackets", address=shown)
         return None, None, None
     name, colon, slots_text = rest.partition(":")
     if not _NAME.fullmatch(name):
-        reasons.append(f"{name!r} is no host name (letters, digits, dots, dashes)")
+        line.refuse("hostfile.bad-host", name=repr(name))
         return None, None, None
     return name, slots_text if colon else None, user if at else None
 
 
-def _number(text: str, key: str, low: int, high: int, reasons: list[str]) -> int | None:
+def _number(text: str, key: str, low: int, high: int, line: _Line) -> int | None:
     if not re.fullmatch(r"[+-]?[0-9]{1,9}", text):
-        reasons.append(f"{key}: {text!r} is not an integer" if text else f"{key} is empty")
+        if text:
+            line.refuse("hostfile.not-integer", key=key, value=repr(text), low=low, high=high)
+        else:
+            line.refuse("hostfile.key-empty", key=key)
         return None
     value = int(text)
     if value < low or value > high:
-        said = "is zero" if value == 0 else "is negative" if value < 0 else "is too large"
-        reasons.append(f"{key}={value} {said} (expected {low} to {high})")
+        line.refuse("hostfile.out-of-range", key=key, value=value, low=low, high=high)
         return None
     return value
 
 
-def _ip(text: str, reasons: list[str]) -> str | None:
+def _ip(text: str, line: _Line) -> str | None:
     try:
         address = ipaddress.ip_address(text.removeprefix("[").removesuffix("]"))
     except ValueError:
-        reasons.append(f"ip: {text!r} is no IP address")
+        line.refuse("hostfile.bad-ip", ip=repr(text))
         return None
     if address.is_loopback or address.is_unspecified or address.is_multicast:
-        reasons.append(f"ip: {address} cannot be reached from another host")
+        line.refuse("hostfile.ip-not-reachable", ip=address)
         return None
     return str(address)
 

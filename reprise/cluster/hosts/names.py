@@ -1,4 +1,4 @@
-"""Names of hosts: fold them for reading, unfold them again for `--include` and `--exclude`."""
+"""Names of hosts: folded for reading, unfolded for `--include` and `--exclude`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = 100_000
 def fold(names: Sequence[str]) -> str:
     """The names in the short form of cluster tools: node01, node02, node04 -> node[01-02,04].
 
-    Addresses are listed as they are: a folded address is hard to read. Order is by name.
+    Addresses are listed in full: a folded address is hard to read. Order is by name.
     """
     matches = {name: _number_of(name) for name in dict.fromkeys(names)}
     padded = {
@@ -62,7 +62,7 @@ def _ranges(head: str, tail: str, width: int, numbers: Sequence[int]) -> str:
 
 
 def unfold(texts: Iterable[str]) -> list[str]:
-    """Names out of comma-separated lists, with node[01-03,07] written out; each name once.
+    """Names in comma-separated lists, with node[01-03,07] written out; each name once.
 
     Raises OperatorError for a range that is backwards, too long or not closed.
     """
@@ -72,7 +72,7 @@ def unfold(texts: Iterable[str]) -> list[str]:
             match = _GROUP.match(part)
             if match is None:
                 if "[" in part and not part.startswith("["):
-                    raise _bad(part, "expected a form like node[01-04,07]")
+                    raise OperatorError("hosts-select.bad-form", part)
                 names.append(part)
                 continue
             names.extend(
@@ -91,14 +91,10 @@ def _numbers(ranges: str, part: str) -> list[str]:
     for piece in ranges.split(","):
         first, dash, last = piece.partition("-")
         if not first or (dash and not last) or not (first + last).isdigit():
-            raise _bad(part, f"{piece!r} is no range")
+            raise OperatorError("hosts-select.bad-range", part, range=repr(piece))
         width = len(first) if first.startswith("0") else 0
         low, high = int(first), int(last or first)
         if high < low or high - low >= _MOST:
-            raise _bad(part, f"the range {piece} is backwards or too long")
+            raise OperatorError("hosts-select.backwards", part, range=piece, most=_MOST)
         found.extend(f"{number:0{width}d}" for number in range(low, high + 1))
     return found
-
-
-def _bad(part: str, message: str) -> OperatorError:
-    return OperatorError("hosts-select", part, message, "write names like node01,node[03-07]")

@@ -1,4 +1,4 @@
-"""One report out of the `lock verify --json` answers of many hosts."""
+"""Combine the `lock verify --json` answers of many hosts into one report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ def combine(folder: Path) -> Report:
 
     Each rule becomes `host: rule`; rows get a `host`. An answer that cannot be read leaves its
     host unknown. `data`: `rows`, and `differing`, the entries that are not the same everywhere.
-    Raises OperatorError when there is no answer at all.
+    Raises OperatorError when the folder has no answer.
     """
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
     if not files:
-        fix = "run `reprise lock verify --json > HOST.json` on each host and collect the files"
-        raise OperatorError("answers", str(folder), "holds no answer (*.json)", fix)
+        raise OperatorError("answers.none", str(folder))
     report = Report("lock verify", data={"rows": []})
     for file in files:
         host = file.stem
@@ -34,7 +33,7 @@ def combine(folder: Path) -> Report:
             _take(report, host, answer)
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
             fix = f"repeat `reprise lock verify --json` on {host}"
-            report.unknown(host, host, f"{file} is no answer of `lock verify --json`", fix)
+            report.unknown(host, host, f"{file} is not an answer of `lock verify --json`", fix)
     found: dict[str, set[str]] = {}
     for row in report.data["rows"]:
         found.setdefault(row["entry"], set()).add(f"{row['state']} {row['found']}")

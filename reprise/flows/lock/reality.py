@@ -39,7 +39,7 @@ def verify(
     is checked where jobs are packed. `plain_ray` looks at
     the package as `ray job submit` makes it, by every .gitignore. With `remote` (mirrors, or
     none) servers are asked whether the tags still lead to what is locked.
-    `data`: `machine`, `sha256` (its hash), `rows` (one an entry). Raises OperatorError.
+    `data`: `machine`, `sha256` (its hash), `rows` (one per entry). Raises OperatorError.
     """
     lock = read_lock(lock_path)
     chosen = [name for name in names if name != RUNTIME_ENV]
@@ -82,8 +82,7 @@ def _contradictions(
             else:
                 continue
         except (OSError, ValueError) as error:
-            fix = "read the file named here; `make setup` restores a checkout"
-            report.unknown("contradiction", row.entry, f"cannot be read: {error}", fix)
+            report.unknown("contradiction.unreadable", row.entry, reason=error)
             continue
         read.add(row.entry)
     compare(report, lock, machine, found, read)

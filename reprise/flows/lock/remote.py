@@ -1,4 +1,4 @@
-"""Do the names that the lock wants still lead to what is locked? Asked of servers, on request."""
+"""Ask servers whether the tags in the lock still name the locked commits and digests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reprise.trees.sources import Mirror, urls_for
 
 __all__ = ["check_remote"]
 
-_STAYS = "nothing: what is locked stays right; `reprise lock update {} --to {}` would move on"
+_STAYS = "no action needed: the locked value stays valid; to move: `reprise lock update {} --to {}`"
 
 
 def check_remote(
@@ -21,8 +21,8 @@ def check_remote(
 ) -> None:
     """Ask where the tags of trees and images point now, and add the answers to `report`.
 
-    A tag that moved is a warning: runs go on with the locked commit or digest. Branches move by
-    nature and are passed over. Who cannot be asked is unknown.
+    A tag that moved is a warning: runs continue with the locked commit or digest. Branches move by
+    nature and are skipped. A server that does not answer is unknown.
     """
     for name in names:
         entry = lock.entry(name)
@@ -48,11 +48,10 @@ def check_remote(
 
 
 def _tag(url: str, want: str) -> str:
-    """The commit that the tag `want` names now, '' when no tag has this name."""
+    """The commit that the tag `want` names now, '' for an unknown tag."""
     ref = f"refs/tags/{want.removeprefix('refs/tags/')}"
     try:
         lines = git("ls-remote", "--", url, ref, f"{ref}^{{}}").splitlines()
     except GitError as error:
-        fix = "check the network and repeat, or name a mirror"
-        raise CannotTell("git", url, error.last_line, fix) from error
+        raise CannotTell("git.server", url, reason=error.last_line) from error
     return lines[-1].partition("\t")[0] if lines else ""

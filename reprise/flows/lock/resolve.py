@@ -1,4 +1,4 @@
-"""What an entry's reference names now: asked of git servers, registries and indexes."""
+"""Resolve the reference of an entry: by git servers, registries and indexes."""
 
 from __future__ import annotations
 
@@ -35,26 +35,24 @@ Changes = dict[tuple[str, ...], dict[str, Value]]
 
 _FULL = re.compile(r"[0-9a-fA-F]{40}")
 _HEX = re.compile(r"[0-9a-fA-F]{7,39}")
-_NETWORK = "check the network and repeat, or name a mirror"
 
 
 def commit_at(url: str, ref: str) -> str | None:
     """The commit that a branch, tag or full reference of `url` names, or None.
 
-    A tag is peeled; a branch and a tag of one name are told apart by refs/heads/ and refs/tags/.
+    A tag is peeled; refs/heads/ and refs/tags/ distinguish a branch and a tag of one name.
     Raises CannotTell when the server cannot be asked, OperatorError when both exist.
     """
     try:
         listed = git("ls-remote", "--", url, ref, f"{ref}^{{}}")
     except GitError as error:
-        raise CannotTell("git", url, error.last_line, _NETWORK) from error
+        raise CannotTell("git.server", url, reason=error.last_line) from error
     found = {name: commit for commit, _, name in
              (line.partition("\t") for line in listed.splitlines())}  # fmt: skip
     places = (ref, f"refs/tags/{ref}", f"refs/heads/{ref}")
     named = [found.get(f"{name}^{{}}", found[name]) for name in places if name in found]
     if len(set(named)) > 1:
-        fix = f"write refs/tags/{ref} or refs/heads/{ref}"
-        raise OperatorError("git-ref", ref, "is both a tag and a branch", fix)
+        raise OperatorError("git-ref.tag-and-branch", ref, ref=ref)
     return named[0] if named else None
 
 
@@ -66,7 +64,7 @@ def resolve_tree(name: str, tree: Tree, to: str | None, mirrors: Sequence[Mirror
     """
     ref = to or tree.want
     if not ref:
-        raise OperatorError("git-ref.reference-resolve", f"tree.{name}")
+        raise OperatorError("git-ref.none-given", f"tree.{name}")
     urls = urls_for(tree.url, mirrors, tree.mirrors)
     commit = ref.lower() if _FULL.fullmatch(ref) else None
     if commit is None:
@@ -92,7 +90,7 @@ def resolve_tree(name: str, tree: Tree, to: str | None, mirrors: Sequence[Mirror
 
 def _short(repo: Path, url: str, ref: str) -> str:
     """The one commit whose hash begins with `ref`; only commits are fetched to find it."""
-    missing = OperatorError("git-ref.such-branch-tag", ref, url=url)
+    missing = OperatorError("git-ref.not-found", ref, url=url)
     if not _HEX.fullmatch(ref):
         raise missing
     try:
@@ -102,18 +100,17 @@ def _short(repo: Path, url: str, ref: str) -> str:
     except GitError as error:
         if cause_of(error) is Cause.ABSENT:
             raise missing from error
-        raise CannotTell("git", url, error.last_line, _NETWORK) from error
+        raise CannotTell("git.server", url, reason=error.last_line) from error
     found = [commit for commit in listed if commit.startswith(ref.lower())]
     if len(found) > 1:
-        fix = "write more of its digits"
-        raise OperatorError("git-ref", ref, f"{len(found)} commits begin with it", fix)
+        raise OperatorError("git-ref.several-commits", ref, count=len(found))
     if not found:
         raise missing
     return found[0]
 
 
 def resolve_image(name: str, image: Image, to: str | None) -> tuple[Changes, str]:
-    """The digest that the tag names now, and who said so: a mirror, the registry or an engine."""
+    """The digest that the tag names now, and its source: a mirror, the registry or an engine."""
     tag = to or image.want
     failures: list[str] = []
     for repository in (*image.mirrors, image.repository):
@@ -128,9 +125,9 @@ def resolve_image(name: str, image: Image, to: str | None) -> tuple[Changes, str
 
 
 def _held(name: str, image: Image, tag: str, failures: list[str]) -> Resolved:
-    """What the local engine holds under the tag, with the one digest that it was pulled by.
+    """The image that the local engine has under the tag, with the digest of its pull.
 
-    An image that was built or loaded from an archive here has none, and its own id is no digest.
+    An image built or loaded from an archive on this machine has none; its id is not a digest.
     """
     reference = f"{image.repository}:{tag}"
     try:
@@ -140,7 +137,7 @@ def _held(name: str, image: Image, tag: str, failures: list[str]) -> Resolved:
         held = None
     else:
         if held is None:
-            failures = [*failures, f"the local engine does not hold {reference}"]
+            failures = [*failures, f"the local engine does not have {reference}"]
     own = image.repository.removeprefix("docker.io/")
     digests = {
         digest
@@ -149,14 +146,13 @@ def _held(name: str, image: Image, tag: str, failures: list[str]) -> Resolved:
     } if held else set()  # fmt: skip
     if held is not None and len(digests) != 1:
         count = f"{len(digests)} digests" if digests else "no digest"
-        failures = [*failures, f"the local engine holds {reference} under {count}"]
+        failures = [*failures, f"the local engine has {reference} under {count}"]
     if held is None or len(digests) != 1:
-        fix = "repeat it where the registry or a mirror can be reached, or pull the image first"
-        raise CannotTell("registry", f"image.{name}", "; ".join(failures), fix)
+        raise CannotTell("registry.no-digest", f"image.{name}", reason="; ".join(failures))
     if held.platform != "/".join(image.platform.split("/")[:2]):
-        message = f"the local engine holds it for {held.platform}, the lock wants {image.platform}"
-        fix = f"pull it with --platform {image.platform}"
-        raise OperatorError("image-platform", reference, message, fix)
+        raise OperatorError(
+            "image-platform.local-engine", reference, found=held.platform, expected=image.platform
+        )
     return Resolved(digests.pop(), held.id, held.platform)
 
 
@@ -177,16 +173,15 @@ def resolve_package(name: str, package: Package, to: str | None) -> Changes:
         files = sorted(Path(folder).iterdir())
         if done.returncode != 0 or not files:
             said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            message = (said or ["pip brought no wheel"])[-1]
-            fix = f"the lock says where it comes from: {package.source or 'the public index'}; set "
-            fix += "PIP_INDEX_URL or PIP_EXTRA_INDEX_URL and repeat"
-            raise CannotTell("index", f"package.{name}", message, fix)
+            why = (said or ["pip downloaded no wheel"])[-1]
+            source = package.source or "the public index"
+            raise CannotTell("index.no-wheel", f"package.{name}", reason=why, source=source)
         digests = [sha256_file(file) for file in files]
     return {(): {"want": version, "version": version, "sha256": digests}}
 
 
 def resolve_environment(root: Path, environment: Environment) -> Changes:
-    """The digests of an environment's requirements files as they lie here."""
+    """The digests of the requirements files of an environment on this machine."""
     path = root / environment.requirements
     pins = read_pins(path)
     values: dict[str, Value] = {

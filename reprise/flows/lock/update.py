@@ -80,14 +80,12 @@ def _resolve(
             return resolve_package(short, package, to)
         case Environment() as environment:
             if to is not None:
-                fix = "change requirements/*.in, `make lock-requirements`, then repeat without --to"
-                raise OperatorError("lock-update", full, "follows its requirements file", fix)
+                raise OperatorError("lock-update.requirements-file", full)
             return resolve_environment(root, environment)
         case Shipped() as shipped:
-            fix = f"{shipped.made_by} makes it anew; copy the result, then edit its sha256"
-            raise OperatorError("lock-update", full, "is shipped with the project", fix)
+            raise OperatorError("lock-update.shipped", full, command=shipped.made_by)
         case _:
-            raise OperatorError("lock-update.cannot-resolved", full)
+            raise OperatorError("lock-update.not-resolvable", full)
 
 
 def _write(path: Path, text: str, lock: Lock, full: str, changes: Changes, command: str) -> Report:
@@ -140,9 +138,9 @@ def _text(value: object) -> str:
 def lock_images(path: Path, names: Sequence[str], write: bool) -> Report:
     """Resolve the tags of images to digests; write those that are not locked yet, if asked.
 
-    A tag that names another digest than the locked one is an error and is never written: moving on
-    is `lock update`'s. A registry that cannot be asked leaves the image unknown.
-    `data["images"]` gives tag, locked and found digest and who was asked.
+    A tag that names another digest than the locked one is an error and is never written: use
+    `lock update` to move. If no registry answers, the image is unknown. `data["images"]` gives tag,
+    locked and found digest and the server that was asked.
     """
     lock = parse_lock(read_text(path), path.name)
     chosen = [resolve_name(lock, name) for name in names] or [f"image.{n}" for n in lock.image]
@@ -150,7 +148,7 @@ def lock_images(path: Path, names: Sequence[str], write: bool) -> Report:
     for full in chosen:
         image = lock.entry(full)
         if not isinstance(image, Image):
-            raise OperatorError("lock-entry.image", full)
+            raise OperatorError("lock-entry.not-image", full)
         try:
             changes, asked = resolve_image(full.partition(".")[2], image, None)
         except CannotTell as error:
@@ -171,7 +169,7 @@ def _judge_image(
     report.data["images"].append(row)
     if image.digest is not None and image.digest != found:
         message = f"the tag {image.want} moved: locked {image.digest}, now {found}"
-        fix = "go on with the locked digest, which stays what it is; to move on: "
+        fix = "continue with the locked digest, which does not change; to move: "
         fix += f"`reprise lock update {full} --to {image.want}`"
         report.failed(full, full, message, fix)
         return
@@ -179,7 +177,7 @@ def _judge_image(
     if image.digest is None and write:
         text = read_text(path)
         _write(path, text, parse_lock(text, path.name), full, changes, "lock image")
-        report.note(full, full, f"{image.want} is locked at {found}, as {asked} says")
+        report.note(full, full, f"{image.want} is locked at {found} (from {asked})")
     elif image.digest is None:
         fix = f"`reprise lock image {full} --write` writes it"
-        report.warn(full, full, f"{image.want} names {found}, as {asked} says; not written", fix)
+        report.warn(full, full, f"{image.want} names {found} (from {asked}); not written", fix)

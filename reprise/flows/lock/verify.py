@@ -1,4 +1,4 @@
-"""Does reality match the lock? One row an entry: ok, drift, missing, dirty or unknown."""
+"""Compare this machine with the lock: one row per entry: ok, drift, missing, dirty or unknown."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _INDEX = "model.safetensors.index.json"
 def verify_entries(lock: Lock, names: Sequence[str], site: Site) -> tuple[Report, list[Row]]:
     """Verify the entries `names` (each kind.name) on this machine.
 
-    Every entry is a rule of the report: ok passes; drift, missing and dirty fail; what could not
-    be found out is unknown. No entry stops another.
+    Every entry is a rule of the report: ok passes; drift, missing and dirty fail; an entry that
+    could not be verified is unknown. No entry stops another.
     """
     report = Report("lock verify")
     rows: list[Row] = []
@@ -55,11 +55,11 @@ def verify_entries(lock: Lock, names: Sequence[str], site: Site) -> tuple[Report
         if row.state == "ok":
             report.passed(name)
         elif row.state == "unknown":
-            report.unknown(name, name, row.message or "could not be found out", row.fix)
+            report.unknown(name, name, row.message or "could not be verified", row.fix)
         else:
-            told = f"expected {row.expected}, found {row.found}" if row.found else row.message
+            text = f"expected {row.expected}, found {row.found}" if row.found else row.message
             message = (
-                f"{row.state}: {told}{f' ({row.message})' if row.found and row.message else ''}"
+                f"{row.state}: {text}{f' ({row.message})' if row.found and row.message else ''}"
             )
             report.failed(name, name, message, row.fix)
         for note in row.notes:
@@ -82,7 +82,7 @@ def _row(name: str, entry: Entry, site: Site) -> Row:
 
 def _tree(name: str, tree: Tree, site: Site) -> Row:
     if tree.path is None:
-        message = f"it lies in the image ({tree.from_image}): to be verified where the image runs"
+        message = f"it is in the image ({tree.from_image}): verify it where the image runs"
         return Row(
             name,
             "unknown",
@@ -93,16 +93,16 @@ def _tree(name: str, tree: Tree, site: Site) -> Row:
     if tree.commit is None:
         return unpinned(name, tree)
     path = site.root / tree.path
-    brings = _brings(name)
+    fetches = _fetches(name)
     found = inspect(path, tree.commit, tree.tree)
     row = Row(name, "ok", tree.commit, found.head)
     match found.standing:
         case Standing.MISSING:
-            row.state, row.found, row.message = "missing", "", f"{path} is not there"
-            row.fix = brings
+            row.state, row.found, row.message = "missing", "", f"{path} does not exist"
+            row.fix = fetches
         case Standing.FOREIGN:
             row.state, row.found, row.message = "drift", "", f"{path}: {found.problem}"
-            row.fix = f"move it away; {brings}"
+            row.fix = f"move it away; {fetches}"
         case Standing.UNKNOWN:
             row.state, row.message = "unknown", f"{path}: {found.problem}"
             row.fix = f"git config --global --add safe.directory {path}, if the folder is trusted"
@@ -116,15 +116,15 @@ def _tree(name: str, tree: Tree, site: Site) -> Row:
             row.fix = "correct the lock: `reprise lock update NAME --to COMMIT`"
         case Standing.MOVED | Standing.SUPERSEDED:
             row.state = "drift"
-            row.fix = f"{brings} if it is clean and yours to move; else lock the commit found"
+            row.fix = f"{fetches} if it is clean and yours to move; else lock the commit found"
         case Standing.OK:
             _submodules(row, path, tree)
     return row
 
 
-def _brings(name: str) -> str:
-    """By name: which machine's trees a bare `make setup` brings depends on where it runs."""
-    return f"`reprise setup {name}` brings it"
+def _fetches(name: str) -> str:
+    """By name: which machine's trees a bare `make setup` fetches depends on where it runs."""
+    return f"`reprise setup {name}` fetches it"
 
 
 def _submodules(row: Row, path: Path, tree: Tree) -> None:
@@ -144,7 +144,7 @@ def _submodules(row: Row, path: Path, tree: Tree) -> None:
         if found.standing is not Standing.OK or commit != sub.commit:
             row.state, row.expected = "drift", f"submodule {place} at {sub.commit}"
             row.found = f"{found.standing.value} {found.head}".strip()
-            row.fix = _brings(row.entry)
+            row.fix = _fetches(row.entry)
 
 
 def _data(name: str, data: Data, site: Site) -> Row:
@@ -153,7 +153,7 @@ def _data(name: str, data: Data, site: Site) -> Row:
     path = (site.data or data_folder(site.root)) / data.path
     row = Row(name, "ok", data.sha256)
     if not path.is_file():
-        row.state, row.message = "missing", f"{path} is not there"
+        row.state, row.message = "missing", f"{path} does not exist"
         row.fix = f"`reprise data fetch {name.partition('.')[2]}`"
         return row
     size = path.stat().st_size
@@ -187,9 +187,9 @@ def _model(name: str, model: Model, _site: Site) -> Row:
             return row
         digest = sha256_file(Path(found))
         if expected is None:
-            if row.state == "ok":  # what differs already is not hidden by what is not known
-                told = f"the lock has no digest of {file}; it is {digest}"
-                row.state, row.message = "unknown", told
+            if row.state == "ok":  # a known difference is not hidden by an unknown
+                text = f"the lock has no digest of {file}; it is {digest}"
+                row.state, row.message = "unknown", text
                 row.fix = f"`reprise lock update {name}` records it"
         elif digest != expected:
             row.state, row.expected, row.found = "drift", f"{file} {expected}", digest
@@ -198,7 +198,7 @@ def _model(name: str, model: Model, _site: Site) -> Row:
 
 
 def _in_one_file(model: Model) -> bool:
-    """Whether the cache holds the model as one file, which needs no index."""
+    """Whether the cache has the model as one file, which needs no index."""
     whole = try_to_load_from_cache(model.repo, "model.safetensors", revision=model.revision)
     return isinstance(whole, str)
 
@@ -224,11 +224,11 @@ def _shipped(name: str, shipped: Shipped, site: Site) -> Row:
 
 def _package(name: str, package: Package, site: Site) -> Row:
     if site.python is None:
-        message = "no interpreter was named in which to look for it"
+        message = "no interpreter was given"
         return Row(name, "unknown", package.version, message=message, fix="--python PATH")
     found = site.installed(site.python).distributions.get(canonicalize_name(package.name))
     if found is None:
-        message = f"{site.python} does not have it"
+        message = f"not installed in {site.python}"
         return Row(name, "missing", package.version, message=message, fix=f"install {package.name}")
     state = "ok" if _same(package.version, found.version) else "drift"
     fix = f"install {package.name}=={package.version} (without its dependencies)"
@@ -245,12 +245,12 @@ def _environment(name: str, environment: Environment, site: Site) -> Row:
     pins = read_pins(file)
     if environment.pins_sha256 is not None and pins_sha256(pins) != environment.pins_sha256:
         found = pins_sha256(pins)
-        fix = f"if the change is meant: `reprise lock update {name}`"
+        fix = f"if the change is intended: `reprise lock update {name}`"
         return Row(name, "drift", environment.pins_sha256, found, str(file), fix)
     python = site.root / environment.folder / "bin" / "python"
     fix = "scripts/gpu/env.py" if environment.trim else f"scripts/venv.sh {name.partition('.')[2]}"
     if not python.exists():
-        return Row(name, "missing", message=f"{python} is not there", fix=fix)
+        return Row(name, "missing", message=f"{python} does not exist", fix=fix)
     installed = site.installed(python)
     wrong = [text for pin in pins if (text := _wrong(pin, installed))]
     row = Row(name, "drift" if wrong else "ok", f"{len(pins)} pins", fix=fix)

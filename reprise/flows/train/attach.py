@@ -1,10 +1,9 @@
-"""The doctor before a submission: over SSH, or as Ray tasks in a Ray that others started."""
+"""The doctor before a submission: over SSH, or as Ray tasks in an existing Ray cluster."""
 
 from __future__ import annotations
 
 import secrets
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from reprise.cluster.site import Site
 from reprise.core.errors import CannotTell
 from reprise.core.findings import Report
 from reprise.core.project import Project
+from reprise.core.wait import wait_until
 from reprise.flows.cluster import Selection, examine, expected_of, scripts_of
 from reprise.flows.train.job import TrainOptions
 from reprise.flows.train.place import Attached, HostfileCluster, Place
@@ -34,8 +34,8 @@ __all__ = ["ask_doctor", "ask_nodes", "judge_nodes", "judge_storage"]
 _PROBE_SECONDS = 45
 _JOB_SECONDS = 240.0
 _MARK = "@@reprise-probe "
-# What concerns the start of a Ray, which is another's affair here; and what only a look from
-# outside of its container could tell.
+# Rules on the start of a Ray, which exists already, and rules that need access from outside of
+# the container.
 _OTHERS = frozenset({"ports", "sessions", "temp-path", "reach", "image", "container-runtime"})
 
 
@@ -47,7 +47,7 @@ def ask_doctor(
     python: str,
     report: Report,
 ) -> Diagnosis | None:
-    """The doctor's answer, absorbed into `report`; None where there is no host to look at.
+    """The doctor's answer, absorbed into `report`; None when no host can be checked.
 
     `python` is the interpreter of the nodes. Rules that are forced are forced for the start of
     the cluster as well.
@@ -57,7 +57,7 @@ def ask_doctor(
         rules = {item.rule for item in found.checks}
         place.ignore = tuple(rule for rule in options.force if rule in rules)
     elif isinstance(place, Attached) and options.dry_run:
-        report.unknown("train-doctor.dry-run-submits", place.address)
+        report.unknown("train-doctor.dry-run", place.address)
         return None
     elif isinstance(place, Attached):
         found = _by_ray(project, options, place, selection, python)
@@ -68,7 +68,7 @@ def ask_doctor(
 
 
 def _by_ssh(project: Project, options: TrainOptions, selection: Selection) -> Report:
-    """The folder of the runs is looked at with the site's own shared ones."""
+    """The folder of runs is checked along with the shared folders of the site."""
     site = selection.site
     if site.paths.checkpoints is None and options.storage is None:
         paths = site.paths.model_copy(update={"checkpoints": str(project.runs)})
@@ -94,7 +94,7 @@ def ask_nodes(
     """Each living node's answer, the head's first. The job that asks ends by itself.
 
     `storage` is the folder on the nodes where runs are written, None for the operator's own.
-    Raises CannotTell when the job does not end or says nothing.
+    Raises CannotTell when the job does not end or prints no answer.
     """
     nonce = secrets.token_hex(8)
     what = _look(project, machine, site, [])
@@ -128,8 +128,8 @@ def ask_nodes(
         if line.startswith(_MARK)
     ]
     if not answers:
-        last = (log.strip().splitlines() or ["it wrote nothing"])[-1]
-        raise CannotTell("train-doctor.nodes-could-asked", jobs.address, last=last)
+        last = (log.strip().splitlines() or ["the job wrote no output"])[-1]
+        raise CannotTell("train-doctor.no-answers", jobs.address, reason=last)
     return answers
 
 
@@ -140,19 +140,23 @@ def _without_python(script: str) -> str:
 
 
 def _log_of(jobs: Jobs, job: str) -> str:
-    deadline = time.monotonic() + _JOB_SECONDS
-    while (state := jobs.state(job)[0]) not in ENDED:
-        if time.monotonic() > deadline:
-            jobs.stop(job)
-            raise CannotTell(
-                "train-doctor.job-asks-nodes", jobs.address, state=state, job_seconds=_JOB_SECONDS
-            )
-        time.sleep(1.0)
+    state = ""
+
+    def has_ended() -> bool:
+        nonlocal state
+        state = jobs.state(job)[0]
+        return state in ENDED
+
+    if not wait_until(has_ended, _JOB_SECONDS, every=1.0):
+        jobs.stop(job)
+        raise CannotTell(
+            "train-doctor.job-pending", jobs.address, state=state, seconds=_JOB_SECONDS
+        )
     return jobs.log(job)
 
 
 def _look(project: Project, machine: Machine, site: Site, hosts: list[Host]) -> Look:
-    """What to look at: no container, no shared folders (the tasks see to them themselves)."""
+    """What to inspect: no container, no shared folders (the tasks check these themselves)."""
     bare = site.model_copy(
         update={
             "container": site.container.model_copy(update={"image": None}),
@@ -193,8 +197,8 @@ def judge_nodes(
     report = report_of(context, marks)
     for name, item in zip(names, answers, strict=True):
         if name not in facts:
-            said = item.get("said") or "did not answer in time"
-            report.failed("train-probe", name, said, "look at this node in Ray's dashboard")
+            said = item.get("said") or "no answer in time"
+            report.failed("train-probe.failed", name, reason=said)
     report.settle("train-probe")
     return report
 
@@ -230,22 +234,10 @@ def judge_storage(
         if not said:
             continue
         if said["seen"] == "no" and storage is not None:
-            report.failed(
-                rule,
-                name,
-                f"{where} is not the folder that the job's own node sees: what is written here "
-                "would lie apart from the rest",
-                "name a folder on storage that the nodes share",
-            )
+            report.failed("train-storage.not-shared", name, folder=where)
         elif said["seen"] == "no":
-            report.failed(
-                rule,
-                name,
-                f"{where} is not the folder that this machine sees",
-                "RUNS_DIR=FOLDER names one that both see; or --storage FOLDER, a folder of the "
-                "nodes: steps then come from the job's log",
-            )
+            report.failed("train-storage.other-folder", name, folder=where)
         elif said["error"]:
-            message = f"{where} cannot be written there: {said['error']}"
-            report.failed(rule, name, message, "correct its permissions or its mount")
+            values = {"folder": where, "reason": said["error"]}
+            report.failed("train-storage.node-cannot-write", name, **values)
     report.settle(rule)

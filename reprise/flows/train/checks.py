@@ -1,4 +1,4 @@
-"""What is looked at before a job is submitted: everything in one pass, nothing is started."""
+"""The checks before a job is submitted: all in one pass, nothing is started."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Where:
 def preflight(project: Project, task: Task, where: Where, package: Package) -> Report:
     """Recipe, lock, package, image, inputs, storage, disk, and whether it runs already.
 
-    What the machines themselves say (the doctor) is not in it.
+    The checks of the machines themselves (the doctor) are not included.
     """
     report = Report("train")
     recipe = check_recipe(project, task.loaded)
@@ -96,7 +96,7 @@ def forgiven(report: Report, rules: Sequence[str]) -> Report:
     if unknown:
         failing = sorted({finding.rule for finding in report.errors()}) or ["none"]
         raise OperatorError(
-            "train-force.such-rule-evaluated", ", ".join(unknown), failings=", ".join(failing)
+            "train-force.unknown-rule", ", ".join(unknown), failing=", ".join(failing)
         )
     report.checks = [
         Check(item.rule, State.PASSED) if item.rule in rules else item for item in report.checks
@@ -111,15 +111,9 @@ def forgiven(report: Report, rules: Sequence[str]) -> Report:
 
 
 def _machine(report: Report, task: Task, where: Where, meant: str) -> None:
-    rule = "train-machine"
-    report.passed(rule)
+    report.passed("train-machine")
     if where.machine != meant:
-        report.warn(
-            rule,
-            task.name,
-            f"the recipe is written for {meant}, the machine in use is {where.machine}",
-            "name the recipe's own with --machine, unless this is what you mean",
-        )
+        report.warn("train-machine.other", task.name, expected=meant, found=where.machine)
 
 
 def _inputs(report: Report, task: Task) -> None:
@@ -127,17 +121,16 @@ def _inputs(report: Report, task: Task) -> None:
     for name in task.loaded.composition.unset:
         if name in _LAUNCHER:
             continue
-        fixes = {
-            "REPRISE_MODEL_DIR": "paths.model in the site file, or export REPRISE_MODEL_DIR=FOLDER",
-            "REPRISE_DATA_DIR": "paths.data in the site file, or export REPRISE_DATA_DIR=FOLDER",
+        texts = {
+            "REPRISE_MODEL_DIR": "train-inputs.model",
+            "REPRISE_DATA_DIR": "train-inputs.data",
         }
-        message = f"the recipe needs {name}, which is not set"
-        report.failed(rule, task.name, message, fixes.get(name, f"export {name}=..."))
+        report.failed(texts.get(name, "train-inputs.variable"), task.name, variable=name)
     report.settle(rule)
 
 
 def _lock(report: Report, project: Project, lock: Lock, where: Where) -> None:
-    """The entries of the machine that can be seen from here; the doctor sees the rest."""
+    """The entries of the machine that can be checked here; the doctor checks the rest."""
     names = []
     site = Site(project.root, data=data_dir(project))
     for name, entry in lock.entries(where.machine):
@@ -164,18 +157,17 @@ def _images(report: Report, lock: Lock, where: Where) -> None:
     for name, entry in lock.image.items() if concerned else ():
         if where.machine in entry.machines and entry.missing:
             report.failed(
-                rule,
+                "image-unpinned.entry",
                 f"versions.lock image.{name}",
-                f"has no {', '.join(entry.missing)}: {entry.unpinned or 'it is not locked'}; "
-                "what the nodes run is not known to be what was meant",
-                "make image-lock, where a registry answers; or --force image-unpinned",
+                missing=", ".join(entry.missing),
+                reason=entry.unpinned or "not locked",
             )
     if where.kind == "hostfile" and image is not None and "@sha256:" not in image:
         report.failed(
-            rule,
+            "image-unpinned.tag",
             "container.image of the site file",
-            f"{image} is a tag, which can be moved",
-            f"write {image.partition('@')[0]}@sha256:DIGEST; or --force image-unpinned",
+            image=image,
+            name=image.partition("@")[0],
         )
     report.settle(rule)
 
@@ -187,14 +179,16 @@ def _hosts(report: Report, task: Task, where: Where) -> None:
         fit = [host for host in where.hosts if host.slots >= need.gpus]
         if len(fit) < need.nodes:
             report.failed(
-                rule,
+                "train-hosts.too-few",
                 where.name,
-                f"{len(fit)} hosts have {need.gpus} slots or more, the recipe needs {need.nodes}",
-                f"name more hosts, or: -- trainer.nnodes={max(len(fit), 1)} (with sizes that fit)",
+                found=len(fit),
+                gpus=need.gpus,
+                nodes=need.nodes,
+                fits=max(len(fit), 1),
             )
         elif len(fit) > need.nodes:
             spare = ", ".join(host.name for host in fit[need.nodes :])
-            report.note(rule, where.name, f"{need.nodes} nodes are used; spare: {spare}")
+            report.note("train-hosts.spare", where.name, nodes=need.nodes, spare=spare)
     report.settle(rule)
 
 
@@ -206,39 +200,29 @@ def need_of(task: Task) -> Need:
 def _checkpoints(report: Report, task: Task) -> None:
     rule = "train-checkpoints"
     if task.steps is None:
-        report.failed(
-            rule,
-            "trainer.total_training_steps",
-            "the number of steps follows from data that are not seen here",
-            "-- trainer.total_training_steps=N",
-        )
+        report.failed("train-checkpoints.steps-unknown", "trainer.total_training_steps")
     if task.save_freq < 1:
-        report.warn(
-            rule,
-            "trainer.save_freq",
-            "no checkpoint is written: what is interrupted begins again at step 1",
-            "-- trainer.save_freq=10",
-        )
+        report.warn("train-checkpoints.never-saved", "trainer.save_freq")
     report.settle(rule)
 
 
 def _far_checkpoints(report: Report, where: Where) -> None:
     named = where.site.paths.checkpoints
     if named is not None and where.kind != "private" and not Path(named).is_dir():
-        report.note("train-checkpoints.seen-from-here", named)
+        report.note("train-checkpoints.not-accessible", named)
 
 
 def _begins_from(report: Report, task: Task) -> None:
-    """A checkpoint that the recipe itself names: whole, and readable by as many ranks."""
+    """Check a checkpoint named by the recipe: complete, and readable by as many ranks."""
     setup = setup_of(task.loaded)
     path = setup.get("trainer.resume_from_path")
     if setup.get("trainer.resume_mode") != "resume_path" or not isinstance(path, str):
         return
     if re.search(r"global_step_\d+$", path) is None:
-        report.failed("train-checkpoints.does-end-global", f"trainer.resume_from_path={path}")
+        report.failed("train-checkpoints.not-a-step", f"trainer.resume_from_path={path}")
     elif not Path(path).is_dir():
         report.unknown(
-            "train-checkpoints.seen-from-here-2",
+            "train-checkpoints.begin-not-accessible",
             f"trainer.resume_from_path={path}",
             path=path,
             world=task.world,
@@ -259,13 +243,7 @@ def _twice(report: Report, project: Project, task: Task, where: Where) -> None:
             "this machine",
         )
         if same and state.live and _runs(run):
-            report.failed(
-                rule,
-                run.name,
-                "this recipe is running there already",
-                f"look at it: reprise train --resume {run.name}; a second run beside it: "
-                f"--force {rule}",
-            )
+            report.failed("train-twice.running", run.name, run=run.name)
     report.settle(rule)
 
 

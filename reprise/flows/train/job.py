@@ -30,7 +30,7 @@ from reprise.runs.supervise.resume import Resume, hydra_value
 __all__ = ["SECRETS", "Task", "TrainOptions", "prepare_task"]
 
 SECRETS = ("WANDB_API_KEY", "SWANLAB_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_TOKEN")
-"""Variables of the operator's environment that a job may need and nobody else may see."""
+"""Variables of the operator's environment that a job may need; other users must not see them."""
 
 _PASSED = ("TRAIN_FILES", "VAL_FILES")
 _RUN, _ID = "/<REPRISE_RUN_DIR>", "<REPRISE_RUN_ID>"
@@ -110,7 +110,7 @@ class Task:
 
     @property
     def async_save(self) -> bool:
-        """Whether checkpoints are saved while the training goes on."""
+        """Whether checkpoints are saved while the training continues."""
         return bool(setup_of(self.loaded).get("actor_rollout_ref.actor.checkpoint.async_save"))
 
     def checkpoint_dir(self, run: str, storage: str) -> str:
@@ -131,7 +131,7 @@ class Task:
         return "exec " + shlex.join(words) + ' --config-path "$PWD/recipes"'
 
     def _own_folders(self, storage: str, number: int) -> list[str]:
-        """A later attempt writes its answers beside those of the earlier ones, not over them."""
+        """A later attempt writes its answers to its own folder, not over the earlier ones."""
         if number == 1:
             return []
         found = []
@@ -169,7 +169,7 @@ class Task:
         return walk(self.project.root, self._merged({})["excludes"], respect_gitignore=False)
 
     def _merged(self, variables: Mapping[str, str]) -> dict[str, Any]:
-        """The runtime environment; run folders never travel, wherever they lie in the project."""
+        """The runtime environment without run folders, wherever they are in the project."""
         root, runs = self.project.root, self.project.runs
         made = merge_runtime_env(root, self.files, variables)
         if runs.is_relative_to(root):
@@ -187,8 +187,7 @@ def prepare_task(
 ) -> Task:
     """Compose the recipe with the run's overrides and variables.
 
-    Raises OperatorError for whatever is missing or damaged; what is merely wrong in the recipe is
-    the check's to tell.
+    Raises OperatorError for missing or damaged files; the check reports errors in the recipe.
     """
     overrides = _overrides(options)
     if site.paths.checkpoints is not None and options.model != REHEARSAL:
@@ -233,9 +232,7 @@ def _overrides(options: TrainOptions) -> list[str]:
     for text in options.overrides:
         name, _, value = text.partition("=")
         if is_secret(name.lstrip("+~"), value):
-            raise OperatorError(
-                "train-secret.credential-command-line", name, secrets=", ".join(SECRETS)
-            )
+            raise OperatorError("train-secret.on-command-line", name, names=", ".join(SECRETS))
         found.append(text)
     return found
 
@@ -243,7 +240,7 @@ def _overrides(options: TrainOptions) -> list[str]:
 def _stand_ins(
     project: Project, options: TrainOptions, overrides: list[str]
 ) -> tuple[dict[str, str], Mapping[str, Any]]:
-    """The rehearsal's model and data, made when they are not there, and its run's key."""
+    """The rehearsal's model and data, created if missing, and the key of its run."""
     others = tuple(text for text in overrides if not text.startswith("data.seed="))
     chosen = RehearsalOptions(seed=options.seed or 1, overrides=others, quiet=options.quiet)
     rehearsal = Rehearsal(project, chosen)
@@ -256,7 +253,7 @@ def _stand_ins(
 
 
 def _places(project: Project, site: Site) -> dict[str, str]:
-    """Where model and data lie on the nodes: variables, else the site file, else DATA_DIR."""
+    """The folders of model and data on the nodes: variables, else the site file, else DATA_DIR."""
     model = os.environ.get("REPRISE_MODEL_DIR") or site.paths.model
     data = os.environ.get("REPRISE_DATA_DIR") or site.paths.data or str(data_dir(project))
     found = {"REPRISE_DATA_DIR": str(PurePosixPath(data))}

@@ -1,7 +1,7 @@
-"""Where a job runs: a private Ray, the cluster of a hostfile, or a Ray that somebody else started.
+"""Where a job runs: a private Ray, the cluster of a hostfile, or an existing Ray cluster.
 
-Each place brings a Ray on which a job can run now, and gives it back. Only what was started here
-is ever stopped: nothing of a Ray that was attached to.
+Each place provides a Ray on which a job can run now, and releases it. Only a Ray that was started
+here is ever stopped, never an existing one.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ NODE_SECONDS = 1800.0
 """How long a lost node is waited for."""
 
 HEAD_SECONDS = 900.0
-"""How long a cluster's dashboard may be silent before the watch is given up: one that is busy, or
-begins anew, takes minutes, and without a watch nobody takes the run up again."""
+"""How long a cluster's dashboard may be silent before the watch ends: a busy or restarted one takes
+minutes, and without a watch no command resumes the run."""
 
 _ASK_SECONDS = 15.0
 
@@ -64,7 +64,7 @@ class Place(Protocol):
     lost_seconds: float
 
     def ready(self, folder: RunFolder, need: Need) -> Jobs:
-        """Bring Ray up where that is ours to do, wait for what is missing, note the address."""
+        """Start Ray if this place does so, wait for missing nodes, record the address."""
         ...
 
     def release(self, folder: RunFolder) -> None:
@@ -87,7 +87,7 @@ class Private:
     lost_seconds: float = 90.0
 
     def ready(self, folder: RunFolder, need: Need) -> Jobs:
-        """Stop what an earlier attempt left, start anew. Raises OperatorError, CannotTell."""
+        """Stop an earlier attempt's Ray, start a fresh one. Raises OperatorError, CannotTell."""
         self.release(folder)
         temp_dir = new_temp_dir()
         # Known before anything runs, so that a kill at any moment leaves a trace.
@@ -112,14 +112,14 @@ class Private:
         left = remove_leftovers(folder.name, Path(known.temp_dir))
         folder.event("ray stopped", left=left)
         if left:
-            raise OperatorError("train-leftovers.processes-run-could", folder.name, left=left)
+            raise OperatorError("train-leftovers.alive", folder.name, pids=" ".join(map(str, left)))
         with folder.edit() as state:
             state.address = state.token_file = state.ray = None
 
 
 @dataclass(slots=True)
 class Attached:
-    """A Ray that somebody else runs: nothing is started or stopped, only waited for."""
+    """An existing Ray cluster: nothing is started or stopped, only waited for."""
 
     address: str
     token_file: str | None
@@ -137,12 +137,12 @@ class Attached:
         return open_jobs(folder)
 
     def release(self, folder: RunFolder) -> None:
-        """Nothing here is ours to stop."""
+        """An existing Ray cluster is never stopped."""
 
 
 @dataclass(slots=True)
 class HostfileCluster:
-    """The cluster of a hostfile: brought up, completed, left running at the end.
+    """The cluster of a hostfile: started, completed, left running at the end.
 
     `on_up` is given the report of each `cluster up`; `ignore` names the doctor's rules that are
     overridden.
@@ -162,11 +162,11 @@ class HostfileCluster:
     def hostfile(self) -> Path:
         """The hostfile."""
         if self.selection.hostfile is None:
-            raise OperatorError("hostfile.needed-here", "HOSTFILE")
+            raise OperatorError("hostfile.required", "HOSTFILE")
         return self.selection.hostfile.path
 
     def ready(self, folder: RunFolder, need: Need) -> Jobs:
-        """Bring the cluster up or complete it; a host that stays away is replaced by a spare one.
+        """Start the cluster or complete it; a host that stays away is replaced by a spare one.
 
         Raises OperatorError with the first reason when too few nodes come.
         """
@@ -181,10 +181,12 @@ class HostfileCluster:
             error = next(iter(report.errors()), None)
             headless = error is not None and error.rule.endswith("api")
             if record is None or headless or time.monotonic() >= deadline:
-                where = error.where if error else str(self.hostfile)
-                said = error.message if error else f"fewer than {need.nodes} nodes are alive"
-                fix = error.fix if error else f"reprise cluster status {self.hostfile}"
-                raise OperatorError(error.rule if error else "train-nodes", where, said, fix)
+                if error is not None:
+                    raise OperatorError(error.rule, error.where, error.message, error.fix)
+                file = self.hostfile
+                raise OperatorError(
+                    "train-nodes.too-few", str(file), nodes=need.nodes, hostfile=file
+                )
             said = f"{error.where}: {error.message}" if error else "nodes are missing"
             self.say(f"waiting for the cluster ({said})")
             time.sleep(_ASK_SECONDS)
@@ -194,7 +196,7 @@ class HostfileCluster:
             state.address, state.token_file = record.address, str(record.token_file)
         folder.event("cluster", id=record.id, hosts=[node.name for node in record.nodes])
         for error in report.errors():
-            self.say(f"{error.where}: {error.message}; the other hosts are enough")
+            self.say(f"{error.where}: {error.message}; the other hosts are sufficient")
 
     def release(self, folder: RunFolder) -> None:
         """A cluster outlives its runs: `reprise cluster down` stops it."""
@@ -214,10 +216,10 @@ def wait_for_nodes(
 ) -> None:
     """Wait until `need` is met, also for a dashboard that does not answer.
 
-    Raises CannotTell with what is there when it is not in time.
+    Raises CannotTell with the state of the nodes when the time is over.
     """
     deadline = time.monotonic() + seconds
-    told = ""
+    shown = ""
     while True:
         try:
             nodes = list_nodes(address, read_token(token_file))
@@ -235,10 +237,10 @@ def wait_for_nodes(
             said = f"{len(alive)} of {need.nodes} nodes with {need.gpus} GPUs are alive"
             said = "; ".join([said, *lost[:4]])
         if time.monotonic() >= deadline:
-            raise CannotTell("train-nodes.s", address, said=said, seconds=seconds)
-        if said != told:
+            raise CannotTell("train-nodes.waited", address, state=said, seconds=seconds)
+        if said != shown:
             say(f"waiting: {said}")
-            told = said
+            shown = said
         time.sleep(_ASK_SECONDS)
 
 

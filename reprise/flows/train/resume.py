@@ -1,4 +1,4 @@
-"""May a run be taken up again, and is it still the run that was started?"""
+"""Can a run be resumed, and is it still the run that was started?"""
 
 from __future__ import annotations
 
@@ -29,23 +29,22 @@ def unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -
     state = folder.read()
     storage = str(state.storage)
     pairs = (
-        ("config.yaml", task.config(folder.name, storage), "the recipe, as composed now,"),
-        ("versions.lock", project.lock.read_text(encoding="utf-8"), "the project's lock"),
+        ("config.yaml", task.config(folder.name, storage), "train-changed.recipe"),
+        ("versions.lock", project.lock.read_text(encoding="utf-8"), "train-changed.lock"),
     )
-    for name, now, what in pairs:
+    for name, now, text in pairs:
         path = folder.path / name
         try:
             then = path.read_text(encoding="utf-8")
         except OSError as error:
-            report.unknown("train-changed.cannot-read", str(path), strerror=error.strerror)
+            known = {"reason": error.strerror, "run": folder.name}
+            report.unknown("train-changed.unreadable", str(path), **known)
             continue
         if then == now:
             continue
         lines = zip(then.splitlines(), now.splitlines(), strict=False)
         first = next((number for number, (a, b) in enumerate(lines, 1) if a != b), 0)
-        report.failed(
-            "train-changed.what-run-started", f"{path}:{first}" if first else str(path), what=what
-        )
+        report.failed(text, f"{path}:{first}" if first else str(path))
     _same_rows(report, state.rows, task)
     report.settle(RULE)
 
@@ -53,13 +52,13 @@ def unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -
 def _same_rows(report: Report, then: int | None, task: Task) -> None:
     """verl's data.pt holds how far an order of samples was followed, not of how many.
 
-    A sampler of another length deals out another order without a word.
+    A sampler of another length silently produces another order.
     """
     now = task.loaded.known.rows
     if then is None or now is None or then == now:
         return
     report.failed(
-        "train-changed.rows-had-when",
+        "train-changed.rows",
         str((task.values.get("data") or {}).get("train_files")),
         now=now,
         then=then,
@@ -70,16 +69,16 @@ def may_resume(folder: RunFolder, state: RunState) -> None:
     """Raises OperatorError for a run that is finished, another command's, or supervised now."""
     if state.status is RunStatus.FINISHED:
         raise OperatorError(
-            "train-resume.run-finished-nothing",
+            "train-resume.finished",
             folder.name,
             model=state.model,
-            folder_path=shlex.quote(str(folder.path)),
+            folder=shlex.quote(str(folder.path)),
         )
     if state.command is not Launcher.TRAIN or state.place is None:
-        raise OperatorError("train-resume.run-started-reprise", folder.name, model=state.model)
+        raise OperatorError("train-resume.not-train", folder.name, model=state.model)
     if (host := private_elsewhere(state)) is not None:
         raise OperatorError(
-            "train-resume.ray-private", folder.name, hostname=host, folder_name=folder.name
+            "train-resume.private-elsewhere", folder.name, host=host, run=folder.name
         )
     if not supervised(folder, state, exact=True):
         _was_written(folder, state)
@@ -89,37 +88,37 @@ def may_resume(folder: RunFolder, state: RunState) -> None:
     age = pulse_age(folder, exact=True)
     seen = "" if age is None else f", seen {age:.0f} s ago"
     raise OperatorError(
-        "train-resume.process-supervises-already",
+        "train-resume.supervised",
         folder.name,
         pid=watcher.pid,
-        hostname=watcher.host,
+        host=watcher.host,
         seen=seen,
-        folder_name=folder.name,
-        quiet_seconds=QUIET_SECONDS,
+        run=folder.name,
+        seconds=QUIET_SECONDS,
     )
 
 
 def _was_written(folder: RunFolder, state: RunState) -> None:
     if not state.storage or not state.checkpoints:
-        raise OperatorError("train-resume.command-made-cut", folder.name, model=state.model)
+        raise OperatorError("train-resume.incomplete-folder", folder.name, model=state.model)
 
 
 def place_of(folder: RunFolder, state: RunState, given: str | None) -> str | None:
-    """The address where an attached run goes on: its own, or the one `given` instead.
+    """The address where an attached run continues: its own, or the one `given` instead.
 
-    Raises OperatorError for a run that has no address of others.
+    Raises OperatorError for a run that was not started on an existing Ray cluster.
     """
     if state.place is PlaceKind.ATTACHED:
         return given or state.address
     if given is not None:
-        raise OperatorError("train-resume.started-ray-others", "--address", folder_name=folder.name)
+        raise OperatorError("train-resume.not-attached", "--address", run=folder.name)
     return None
 
 
 def without_its_ray(folder: RunFolder, address: str | None, force: Sequence[str]) -> None:
-    """Look at an attempt whose end is not recorded, where its Ray may have moved or gone.
+    """Check an attempt whose end is not recorded, if its Ray may have moved or ended.
 
-    With the rule GONE_RULE forced, a Ray that does not answer took the job with it. Raises
+    With the rule GONE_RULE forced, a Ray that does not answer counts as gone, with its job. Raises
     OperatorError when the job may still run elsewhere than at `address`.
     """
     state = folder.read()
@@ -139,16 +138,12 @@ def without_its_ray(folder: RunFolder, address: str | None, force: Sequence[str]
             folder.end_attempt(left.number, Outcome.LOST, reached, message)
             folder.event("ended", attempt=left.number, outcome=Outcome.LOST, forced=GONE_RULE)
             return
-        raise OperatorError(
-            GONE_RULE,
-            str(state.address),
-            f"the last attempt ran there, and its Ray does not answer: {job} may still be running",
-            f"when that Ray is gone for good, and the job with it: --force {GONE_RULE}",
-        ) from None
+        raise OperatorError("train-out-of-sight.job-unknown", str(state.address), job=job) from None
     if moved and said is not None and said not in ENDED:
         raise OperatorError(
-            GONE_RULE,
+            "train-out-of-sight.job-alive",
             str(state.address),
-            f"{job} is {said} there",
-            f"attach to it: leave --address out; or end it: reprise stop {folder.name}",
+            job=job,
+            state=said,
+            run=folder.name,
         )

@@ -1,4 +1,4 @@
-"""One run under one command: what is submitted, watched, and said when it has ended."""
+"""One run under one command: its submission, its watch, the report of its end."""
 
 from __future__ import annotations
 
@@ -14,38 +14,48 @@ from reprise.core.findings import Report
 from reprise.flows.runs import settings_of
 from reprise.flows.train.checks import need_of
 from reprise.flows.train.job import SECRETS, Task, TrainOptions
-from reprise.flows.train.place import Place
+from reprise.flows.train.place import HostfileCluster, Place
+from reprise.flows.triage.explain import add_triage, explain_attempt, hosts_folder
+from reprise.flows.triage.logs import collect_logs
 from reprise.runs.ray.contact import contact_of
 from reprise.runs.ray.jobs import Jobs
 from reprise.runs.state.attempt import AttemptEnd
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import supervising
-from reprise.runs.state.state import PlaceKind, RunStatus
+from reprise.runs.state.state import Outcome, PlaceKind, RunStatus
 from reprise.runs.supervise.resume import Resume
 from reprise.runs.supervise.retry import Policy
-from reprise.runs.supervise.supervise import GONE_RULE, OUT_OF_SIGHT, Supervised, supervise
+from reprise.runs.supervise.supervise import OUT_OF_SIGHT, Supervised, supervise
 from reprise.runs.watch.display import RunDisplay
 from reprise.runs.watch.view import Limits, View, watch
-from reprise.triage.first_error import first_error
 
 __all__ = ["Session", "check_secrets", "run_session", "secret_file", "write_job"]
 
 COMMAND = "train"
+_ENDED = {
+    Outcome.SUCCEEDED: "train-succeeded.ended",
+    Outcome.FAILED: "train-failed.ended",
+    Outcome.STALLED: "train-stalled.ended",
+    Outcome.LOST: "train-lost.ended",
+    Outcome.STOPPED: "train-stopped.ended",
+    Outcome.INTERRUPTED: "train-interrupted.ended",
+}
 
 
 @dataclass(slots=True)
 class Session:
-    """One run under one command: the hands of the supervisor."""
+    """One run under one command: what the supervisor works with."""
 
     folder: RunFolder
     task: Task
     place: Place
     options: TrainOptions
     console: RunDisplay
+    ended: AttemptEnd | None = None
 
     @property
     def alone(self) -> bool:
-        """A private Ray that does not answer is gone, and its job with it."""
+        """A private Ray that does not answer has ended, and its job with it."""
         return self.place.kind is PlaceKind.PRIVATE
 
     def say(self, text: str) -> None:
@@ -81,16 +91,23 @@ class Session:
         settings = settings_of(self.task.project, self.folder)
         with View(quiet=self.options.quiet) as view:
             limits = Limits(stall, self.place.lost_seconds)
-            return watch(self.folder, number, jobs, limits, view, settings)
+            self.ended = watch(self.folder, number, jobs, limits, view, settings)
+        if self.ended.outcome is Outcome.STALLED:
+            # Its workers still hang: their stacks are gone once the job is stopped.
+            self._collect(number, stacks=True)
+        return self.ended
 
     def cause(self, number: int) -> str:
-        """The first error in the log of an attempt."""
-        log = self.folder.log_file(number)
-        if not log.exists():
+        """The root cause of an attempt's failure, by the logs of all hosts."""
+        if self.ended is not None and self.ended.outcome is Outcome.SUCCEEDED:
             return ""
-        with log.open(errors="replace", newline="\n") as file:
-            found = first_error(file)
-        return found.text if found is not None else ""
+        if not hosts_folder(self.folder, number).exists():
+            self._collect(number, stacks=False)
+        return explain_attempt(self.task.project, self.folder, number)
+
+    def _collect(self, number: int, stacks: bool) -> None:
+        ssh = self.place.selection.site.ssh if isinstance(self.place, HostfileCluster) else None
+        collect_logs(self.task.project, self.folder, number, stacks, ssh, self.say)
 
 
 def write_job(
@@ -108,21 +125,16 @@ def write_job(
 
 
 def check_secrets(report: Report, visible: bool) -> None:
-    """Whether the operator's secrets can reach the job: not on storage that is not seen here."""
+    """Whether the operator's secrets can reach the job: only through storage that both access."""
     rule = "train-secret"
     names = [name for name in SECRETS if os.environ.get(name)]
     if names and not visible:
-        report.failed(
-            rule,
-            ", ".join(names),
-            "the job's storage is not seen from here, so that no file can carry them to it",
-            f"unset {' '.join(names)}, and set them where Ray is started",
-        )
+        report.failed("train-secret.no-shared-storage", ", ".join(names), names=" ".join(names))
     report.settle(rule)
 
 
 def secret_file(folder: RunFolder, write: bool = True) -> str | None:
-    """Where the values of secrets lie for the job: beside the runs, for their owner's eyes alone.
+    """The file with the secrets of the job: in the folder of runs, readable by its owner only.
 
     None when the operator's environment has none of them, or the job could not read the file.
     """
@@ -138,7 +150,7 @@ def secret_file(folder: RunFolder, write: bool = True) -> str | None:
 
 
 def run_session(session: Session) -> Report:
-    """Supervise until the end; Ctrl-C leaves the job alone and says how to come back."""
+    """Supervise until the end; Ctrl-C leaves the job running and shows how to attach again."""
     with supervising(session.folder):
         return _supervised(session)
 
@@ -151,7 +163,7 @@ def _supervised(session: Session) -> Report:
         if folder.read().open_attempt() is not None:
             return _detached(folder)
         _give_up(session, RunStatus.INTERRUPTED)
-        session.say(f"nothing is running; to go on: reprise train --resume {folder.name}")
+        session.say(f"nothing is running; to resume: reprise train --resume {folder.name}")
         raise
     except OperatorError:
         state = folder.read()
@@ -169,17 +181,18 @@ def _supervised(session: Session) -> Report:
 def _out_of_sight(folder: RunFolder, ended: Supervised) -> Report:
     report = Report(COMMAND, data={"run": str(folder.path), "id": folder.name})
     report.unknown(
-        GONE_RULE,
+        "train-out-of-sight.no-answer",
         str(folder.read().address),
-        f"{ended.cause}; {ended.why}, the last step seen is {ended.attempt.steps}",
-        f"when the head answers again: reprise train --resume {folder.name}; when it is gone for "
-        f"good, and the job with it: add --force {GONE_RULE}",
+        cause=ended.cause,
+        reason=ended.why,
+        step=ended.attempt.steps,
+        run=folder.name,
     )
     return report
 
 
 def _give_up(session: Session, status: RunStatus) -> None:
-    """Nothing of the run is running: say so in its folder, stop what was started for it."""
+    """Nothing of the run is running: record it, and stop what was started for the run."""
     _forget_secrets(session.folder)
     session.folder.set_status(status)
     session.place.release(session.folder)
@@ -193,7 +206,7 @@ def _detached(folder: RunFolder) -> Report:
     report = Report(COMMAND, data={"run": str(folder.path), "id": folder.name, "detached": True})
     folder.event("detached")
     report.passed("train-submitted")
-    report.note("train-detached.job-goes-nobody", folder.name, folder_name=folder.name)
+    report.note("train-detached.running", folder.name, run=folder.name)
     return report
 
 
@@ -212,22 +225,25 @@ def _report(folder: RunFolder, ended: Supervised) -> Report:
     if ended.finished:
         report.passed("train-finished")
         report.note(
-            "train-finished.steps-attempt-each",
+            "train-finished.steps",
             folder.name,
-            total=total,
-            number=number,
-            value="s" if number > 1 else "",
+            steps=total,
+            attempts=number,
+            s="s" if number > 1 else "",
             model=state.model,
-            folder_path=folder.path,
+            folder=folder.path,
         )
         return report
     reached = (state.attempt(number).reached if number else None) or 0
-    outcome = ended.attempt.outcome.value
-    cause = f": {ended.cause}" if ended.cause else ""
     report.failed(
-        f"train-{outcome}",
+        _ENDED[ended.attempt.outcome],
         str(folder.log_file(number) if number else folder.path),
-        f"attempt {number} {outcome}, {reached} of {total} steps are recorded{cause}; {ended.why}",
-        f"when it is mended: reprise train --resume {folder.name}",
+        number=number,
+        step=reached,
+        steps=total,
+        cause=f": {ended.cause}" if ended.cause else "",
+        reason=ended.why,
+        run=folder.name,
     )
+    add_triage(report, folder, number)
     return report

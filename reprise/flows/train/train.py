@@ -1,4 +1,4 @@
-"""Train: check, bring up, submit, stay with the job, and take it up again after a failure."""
+"""Train: check, start the cluster, submit, supervise the job, and resume it after a failure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def train(project: Project, options: TrainOptions) -> Report:
     report = forgiven(report, options.force)
     report.data["package"] = package_data(package)
     if list(report.errors()):
-        report.note("train.nothing-started-run", options.model)
+        report.note("train.nothing-started", options.model)
         return report
     folder = _new_folder(project, options, task, place, selection.machine.name)
     _write_folder(folder, project, task, report, doctor)
@@ -79,9 +79,9 @@ def train(project: Project, options: TrainOptions) -> Report:
 
 
 def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Report:
-    """Take a run up again: attach to its job if it runs, else begin the next attempt.
+    """Resume a run: attach to its job if it runs, else begin the next attempt.
 
-    What it was started with (recipe, overrides, place) is taken from its folder. Raises
+    Recipe, overrides and place are taken from its folder. Raises
     OperatorError when it is finished, or another command supervises it.
     """
     state = folder.read()
@@ -109,7 +109,7 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
     report = Report(COMMAND)
     without_its_ray(folder, options.address, options.force)
     if folder.read().open_attempt() is None:
-        # Another attempt will be submitted: it is looked at like a first one.
+        # Another attempt will be submitted: it is checked like a first one.
         report = preflight(project, task, where, task.package())
         unchanged(report, project, folder, task)
         ask_doctor(project, options, place, selection, python, report)
@@ -120,7 +120,7 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
             return report
         with folder.edit() as state:
             state.forced = sorted({*state.forced, *options.force})
-            # What was changed by force is what counts from here on.
+            # Forced changes apply from here on.
             state.world_size, state.steps = task.world, task.steps
             state.save_freq, state.keeps = task.save_freq, task.keeps
             state.async_save = task.async_save
@@ -131,22 +131,22 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
 
 
 def _with_warnings(before: Report, ended: Report) -> Report:
-    """The end of a run, with what was told before it began."""
-    told = [finding for finding in before.findings if finding.severity is not Severity.ERROR]
-    ended.findings = [*told, *ended.findings]
+    """The end of a run, with the findings from before its start."""
+    earlier = [finding for finding in before.findings if finding.severity is not Severity.ERROR]
+    ended.findings = [*earlier, *ended.findings]
     ended.data |= before.data
     return ended
 
 
 def _selection(project: Project, options: TrainOptions) -> tuple[Selection | None, Report]:
-    """Hosts, site and machine: the one named, else the site's, else that of the recipe's card.
+    """Hosts, site and machine: the one named, else the site's, else that of the recipe card.
 
-    A login node without GPUs says nothing of the hosts, so that this machine is not asked.
+    A login node without GPUs does not describe the hosts, so this machine is not inspected.
     """
     card = card_of(project.recipes, options.model).machine.profile
     report, selection = select(options.hostfile, options.machine or load_site().machine or card)
     if options.hostfile is None and options.address is None and options.machine is None:
-        # This machine alone is the rehearsal's, whatever the site file says of the cluster.
+        # This machine alone runs the rehearsal, whatever the site file says about the cluster.
         machine = machine_named("cpu")
         selection = Selection(None, (), load_site(), machine, Report("hosts"))
     return selection, report
@@ -172,11 +172,9 @@ def _place(
             "attached", address, machine, site, storage=options.storage
         )
     if options.model != "rehearsal":
-        raise OperatorError("train-place.recipe-needs-cluster", options.model)
+        raise OperatorError("train-place.no-cluster", options.model)
     if not project.rehearsal_python.exists():
-        raise CannotTell(
-            "rehearsal-environment.rehearsal-s-environment", str(project.rehearsal_python)
-        )
+        raise CannotTell("rehearsal-environment.missing-here", str(project.rehearsal_python))
     return Private(project.rehearsal_python, console.line), Where(
         "private", "this machine", "rehearsal", site, storage=options.storage
     )
@@ -189,7 +187,7 @@ def _python(project: Project, place: Place, selection: Selection) -> str:
     site = selection.site
     if place.kind is PlaceKind.HOSTFILE:
         return site.container.python if site.container.image else site.paths.python
-    # In somebody else's Ray, the interpreter that Ray itself runs in is first on the PATH.
+    # On an existing Ray cluster, the interpreter that Ray itself runs in is first on the PATH.
     return os.environ.get("REPRISE_PYTHON") or "python3"
 
 

@@ -15,19 +15,21 @@ from reprise.runs.ray.processes import MARK
 __all__ = ["LOCK", "alone_on_this_machine"]
 
 LOCK = Path("/tmp/reprise-alone.lock")  # noqa: S108
-"""Beside the socket of verl that it guards; empty, and left behind."""
+"""In the folder of the socket of verl that it guards; empty, never removed."""
 
 
 @contextlib.contextmanager
 def alone_on_this_machine(say: Callable[[str], None], lock: Path = LOCK) -> Iterator[int]:
-    """Wait until no other run holds the machine, hold it, and let go at the end or at any death.
+    """Wait until no other run holds the machine, hold it, and release it at the end.
+
+    The end of this process releases it as well.
 
     Yields a file handle: a process that inherits it holds the machine until its own end, so that
     a Ray which outlives its command still keeps others away.
 
     verl sends weights through a socket that is named /tmp/rl-colocate-zmq-<Ray's job number>-…;
-    every private Ray begins to count at 1, so that two runs side by side would hang or get each
-    other's weights (seen with 220e903, the name is the same in 0.9.1). `say` is told of a wait.
+    every private Ray counts from 1, so two runs at the same time would hang or get each other's
+    weights (seen with 220e903, the name is the same in 0.9.1). `say` reports a wait.
     """
     said = False
 
@@ -36,8 +38,8 @@ def alone_on_this_machine(say: Callable[[str], None], lock: Path = LOCK) -> Iter
         if not said:
             said = True
             say(
-                f"another run trains on this machine{_holder(lock)}: waiting for its end "
-                "(one socket for both)"
+                f"another run trains on this machine{_holder(lock)}: waiting until it ends "
+                "(both use one socket)"
             )
 
     handle = _open(lock)
@@ -59,7 +61,7 @@ def _open(lock: Path) -> int:
 
 
 def _holder(lock: Path) -> str:
-    """Which run has the lock open, as far as this user may see; empty when it is not seen."""
+    """Which run has the lock open, as far as this user can see; empty when unknown."""
     for process in psutil.process_iter():
         with contextlib.suppress(OSError, psutil.Error):
             folder = Path(f"/proc/{process.pid}/fd")

@@ -1,4 +1,4 @@
-"""Check runtime_env.yaml against the lock: size, dropped code, and where PYTHONPATH leads."""
+"""Check runtime_env.yaml against the lock: package size, dropped code, PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -33,17 +33,15 @@ class RuntimeEnv:
 
 
 def read_runtime_env(path: Path) -> RuntimeEnv:
-    """Read a runtime_env.yaml. Raises OperatorError with the line where it is not one."""
-    fix = "correct the line; the file holds working_dir, excludes and env_vars"
+    """Read a runtime_env.yaml. Raises OperatorError with the line of a fault."""
     try:
         raw = read_job_env(path)
     except FileNotFoundError:
-        raise OperatorError("runtime-env", str(path), "there is no such file", fix) from None
+        raise OperatorError("runtime-env.not-found", str(path), path=path) from None
     excludes, env_vars = raw.get("excludes") or [], raw.get("env_vars") or {}
     working_dir = raw.get("working_dir", "./")
     if not isinstance(working_dir, str) or "://" in working_dir:
-        message = f"working_dir {working_dir!r} is not a folder of this machine"
-        raise OperatorError("runtime-env", path.name, message, fix)
+        raise OperatorError("runtime-env.working-dir", path.name, folder=working_dir)
     return RuntimeEnv(
         path,
         (path.parent / working_dir).resolve(),
@@ -58,7 +56,7 @@ def check_runtime_env(
     """Check what a job with this runtime environment would find on a node of `machine`.
 
     Rules: lock-shipped-size (below Ray's limit), lock-shipped-ignored (no ignore file drops code
-    that is imported), lock-shipped-pythonpath (each entry holds the package it should, none is
+    that is imported), lock-shipped-pythonpath (each entry contains its package, and none is
     missing).
     `data["package"]` gives the totals and the largest folders.
     """
@@ -67,8 +65,8 @@ def check_runtime_env(
     try:
         package = walk(env.working_dir, env.excludes, respect_gitignore)
     except OSError as error:
-        message = f"{error.filename}: {error.strerror}"
-        report.unknown("lock-shipped-size", name, message, "check the folder's permissions")
+        values = {"file": error.filename, "reason": error.strerror}
+        report.unknown("lock-shipped-size.unreadable", name, **values)
         return report
     check_size(report, package, name)
     _ignored(report, env, package)
@@ -86,7 +84,6 @@ def check_runtime_env(
 def _ignored(report: Report, env: RuntimeEnv, package: Package) -> None:
     rule = "lock-shipped-ignored"
     roots = [PurePosixPath(entry) for entry in env.python_path if not entry.startswith("/")]
-    fix = f"submit with {IGNORE_GITIGNORE}=1 (`reprise` does) and leave out by excludes alone"
     lost: list[str] = []
     others = 0
     for item in package.dropped:
@@ -94,17 +91,25 @@ def _ignored(report: Report, env: RuntimeEnv, package: Package) -> None:
         if path.suffix == ".py" and any(path.is_relative_to(root) for root in roots):
             lost.append(item.path)
             if len(lost) <= 10:
-                message = "would not be packed, and lies on PYTHONPATH"
-                report.failed(rule, item.because, f"{item.path} {message}", fix)
+                report.failed(
+                    "lock-shipped-ignored.python-dropped",
+                    item.because,
+                    file=item.path,
+                    variable=IGNORE_GITIGNORE,
+                )
         else:
             others += 1
             if others <= 10:
-                report.note(rule, item.because, f"{item.path} would not be packed")
+                report.note("lock-shipped-ignored.dropped", item.because, file=item.path)
     if len(lost) > 10:
-        message = f"{len(lost) - 10} more Python files would not be packed"
-        report.failed(rule, env.path.name, message, fix)
+        report.failed(
+            "lock-shipped-ignored.more-python-dropped",
+            env.path.name,
+            count=len(lost) - 10,
+            variable=IGNORE_GITIGNORE,
+        )
     if others > 10:
-        report.note(rule, env.path.name, f"{others - 10} more files would not be packed")
+        report.note("lock-shipped-ignored.more-dropped", env.path.name, count=others - 10)
     report.settle(rule)
 
 
@@ -125,17 +130,20 @@ def _python_path(
                for entry in env.python_path]  # fmt: skip
     for entry in entries:
         if entry.startswith("/"):
-            message = f"PYTHONPATH entry {entry} is absolute: it must be there on every node"
-            report.note(rule, env.path.name, message)
+            report.note("lock-shipped-pythonpath.absolute", env.path.name, entry=entry)
         elif entry in expected:
             _entry(report, env, entry, expected[entry], package)
         elif entry not in elsewhere and not _ships(package, entry):
-            message = f"PYTHONPATH entry {entry} holds nothing that is packed"
-            report.failed(rule, env.path.name, message, "correct or remove the entry")
+            report.failed("lock-shipped-pythonpath.empty", env.path.name, entry=entry)
     for root, wanted in expected.items():
         if root not in entries:
-            message = f"PYTHONPATH lacks {root}, which holds {wanted} for {machine}"
-            report.failed(rule, env.path.name, message, f"add {root}")
+            report.failed(
+                "lock-shipped-pythonpath.missing-entry",
+                env.path.name,
+                root=root,
+                package=wanted,
+                machine=machine,
+            )
     report.settle(rule)
 
 
@@ -144,22 +152,24 @@ def _ships(package: Package, folder: str) -> bool:
 
 
 def _entry(report: Report, env: RuntimeEnv, entry: str, wanted: str, package: Package) -> None:
-    """One relative entry of PYTHONPATH: the package it should hold, directly below it, packed."""
-    rule = "lock-shipped-pythonpath"
+    """Check that the relative entry of PYTHONPATH contains its package, and that it is packed."""
     here = env.working_dir / entry
     place = f"{entry}/{wanted}"
     if _ships(package, place):
         return
-    message = f"PYTHONPATH entry {entry} should hold {wanted}, "
+    name = env.path.name
+    known: dict[str, object] = {"entry": entry, "package": wanted}
     if not here.is_dir():
-        found, fix = f"but {here} is not there", "`make setup MACHINE=h20` (or s5000) brings it"
-    elif (here / wanted).is_dir():
-        found, fix = f"but nothing of {place} is packed", "correct excludes, or the ignore file"
-    else:
-        found = f"but {place} is not there"
-        deeper = sorted(path for path in here.glob(f"*/{wanted}") if path.is_dir())
-        if deeper:
-            nested = deeper[0].relative_to(env.working_dir)
-            found += f"; it lies one level deeper, at {nested}: a clone inside a clone"
-        fix = f"move {here} away and repeat `make setup MACHINE=h20` (or s5000)"
-    report.failed(rule, env.path.name, message + found, fix)
+        report.failed("lock-shipped-pythonpath.no-folder", name, **known, folder=here)
+        return
+    known["place"] = place
+    if (here / wanted).is_dir():
+        report.failed("lock-shipped-pythonpath.not-packed", name, **known)
+        return
+    known["folder"] = here
+    deeper = sorted(path for path in here.glob(f"*/{wanted}") if path.is_dir())
+    if not deeper:
+        report.failed("lock-shipped-pythonpath.no-package", name, **known)
+        return
+    nested = deeper[0].relative_to(env.working_dir)
+    report.failed("lock-shipped-pythonpath.nested", name, **known, nested=nested)

@@ -1,4 +1,4 @@
-"""Who can be asked about a run's job: its Ray."""
+"""The Ray cluster that can be queried about the job of a run."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import socket
 from dataclasses import dataclass
 
 from reprise.core.errors import CannotTell, OperatorError
-from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.jobs import Jobs, read_token
+from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.state import Attempt, Launcher, RunState
 
 __all__ = ["GONE", "Contact", "contact_of", "last_attempt", "private_elsewhere"]
 
 GONE = "UNKNOWN"
-"""In place of Ray's word on a job that it does not know: never submitted, or Ray began anew."""
+"""State of a job that Ray does not know: it was never submitted, or Ray was restarted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """Where the run's job can be asked about."""
+    """The Jobs API of a run's job."""
 
     jobs: Jobs
     address: str
@@ -37,9 +37,11 @@ def contact_of(folder: RunFolder) -> Contact:
     """
     state = folder.read()
     if (host := private_elsewhere(state)) is not None:
-        raise CannotTell('run-address.ray-private-cannot', folder.name, hostname=host)
+        raise CannotTell("run-address.private-elsewhere", folder.name, host=host)
     if not state.address:
-        raise CannotTell('run-address.run-json-names', folder.name, status=state.status, folder_name=folder.name)
+        raise CannotTell(
+            "run-address.not-recorded", folder.name, status=state.status, run=folder.name
+        )
     own = os.environ.get("RAY_AUTH_TOKEN_PATH")
     try:
         return _reach(state.address, state.token_file)

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reprise.core.errors import CannotTell, OperatorError
-from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.log_tail import ENDED, LogTail
 from reprise.runs.ray.nodes import token_refused
+from reprise.runs.state.folder import RunFolder
 
 __all__ = ["ENDED", "Jobs", "import_jobs_sdk", "open_jobs", "read_token"]
 
@@ -23,11 +23,6 @@ _NO_AGENT = "No available agent"
 # As Ray's SDK words an answer; an id or an address may hold these digits as well.
 _UNKNOWN_JOB = "status code 404"
 _AGENT_SECONDS = 90.0
-_AGENT_FIX = (
-    "the head's agent has no server (its port is taken, or it ended): read dashboard_agent.log of "
-    "Ray's session there, then start Ray anew"
-)
-_PACKAGE_FIX = "check runtime_env.yaml: the size of the working directory, its excludes"
 # A head that is reached answers in milliseconds; a long log, or a package that is stored, takes
 # longer.
 _CONNECT_SECONDS = 10.0
@@ -58,7 +53,7 @@ class Jobs:
         from ray.job_submission import JobSubmissionClient
 
         class Client(JobSubmissionClient):
-            """Ray's own, which would wait for ever for a dashboard that hangs."""
+            """Ray's client with timeouts: its own would wait forever for a dashboard that hangs."""
 
             def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
                 read = _READ_SECONDS if method == "GET" else _WRITE_SECONDS
@@ -68,7 +63,7 @@ class Jobs:
         self._refusal = AuthenticationError
         self._token = token
 
-        # Ray reports its packaging step by step; what matters of it becomes a finding.
+        # Ray logs each step of its packaging; failures become findings.
         for name in ("dashboard.modules.dashboard_sdk", "dashboard.modules.job.sdk", "_private"):
             logging.getLogger(f"ray.{name}").setLevel(logging.ERROR)
         self.address = address
@@ -78,7 +73,7 @@ class Jobs:
         except AuthenticationError:
             raise self._refused() from None
         except (OSError, RuntimeError) as error:
-            raise CannotTell('run-jobs.jobs-api-did', address, error=error) from None
+            raise CannotTell("run-jobs.no-answer", address, reason=error) from None
 
     def submit(
         self,
@@ -89,8 +84,8 @@ class Jobs:
     ) -> None:
         """Upload the working directory and submit.
 
-        Raises OperatorError as Ray refuses it, CannotTell when the connection breaks and Ray cannot
-        be asked whether the job arrived.
+        Raises OperatorError when Ray refuses the job, CannotTell when the connection breaks and
+        Ray cannot be asked whether the job arrived.
         """
         deadline = time.monotonic() + _AGENT_SECONDS
         cut = False
@@ -109,17 +104,17 @@ class Jobs:
                 # It may have arrived: Ray is asked before it is given the job again.
                 cut = True
                 if time.monotonic() >= deadline:
-                    raise CannotTell('run-jobs.connection-broke-while', self.address, job_id=job_id, error=error) from None
+                    raise CannotTell(
+                        "run-jobs.connection-broken", self.address, job=job_id, reason=error
+                    ) from None
             except (RuntimeError, ValueError) as error:
                 # The API answers some seconds before the agent that starts jobs is there.
                 late = _NO_AGENT in str(error) and time.monotonic() < deadline
                 if not late and not (cut and self._arrived(job_id)):
-                    raise OperatorError(
-                        "run-submit",
-                        f"job {job_id} at {self.address}",
-                        f"Ray refused the job: {error}",
-                        _AGENT_FIX if _NO_AGENT in str(error) else _PACKAGE_FIX,
-                    ) from None
+                    where = f"job {job_id} at {self.address}"
+                    if _NO_AGENT in str(error):
+                        raise OperatorError("run-submit.no-agent", where, reason=error) from None
+                    raise OperatorError("run-submit.refused", where, reason=error) from None
             if cut and self._arrived(job_id):
                 return
             time.sleep(0.5)
@@ -144,7 +139,7 @@ class Jobs:
         except self._refusal:
             raise self._refused() from None
         except (RuntimeError, OSError) as error:
-            raise CannotTell('run-jobs.state-job-could', self.address, job_id=job_id, error=error) from None
+            raise CannotTell("run-jobs.state", self.address, job=job_id, reason=error) from None
         return str(info.status), info.message or ""
 
     def find(self, job_id: str) -> str | None:
@@ -163,10 +158,10 @@ class Jobs:
         except self._refusal:
             raise self._refused() from None
         except (RuntimeError, OSError) as error:
-            raise CannotTell('run-jobs.log-job-could', self.address, job_id=job_id, error=error) from None
+            raise CannotTell("run-jobs.log", self.address, job=job_id, reason=error) from None
 
     def stop(self, job_id: str) -> None:
-        """Ask Ray to stop the job; a job that has ended, or an API that is gone, is no error."""
+        """Ask Ray to stop the job; an ended job or an unreachable API is not an error."""
         with contextlib.suppress(RuntimeError, OSError, self._refusal):
             self._client.stop_job(job_id)
 
@@ -174,7 +169,7 @@ class Jobs:
         """Follow the job's log in a thread of its own, into the file `log`.
 
         A file that holds a part of the log already is continued. Its lines are given to `on_line`
-        first, so that who attaches again knows what was said before.
+        first, so that a command that attaches again knows the earlier lines.
         """
         return LogTail(self._client, job_id, log, on_line)
 
@@ -187,7 +182,12 @@ def open_jobs(folder: RunFolder) -> Jobs:
     """
     state = folder.read()
     if not state.address:
-        raise CannotTell('run-address.nothing-run-running', folder.name, status=state.status, folder_name=folder.name)
+        raise CannotTell(
+            "run-address.no-job",
+            folder.name,
+            status=state.status,
+            run=folder.name,
+        )
     return Jobs(state.address, read_token(state.token_file))
 
 
@@ -198,4 +198,4 @@ def read_token(token_file: str | Path | None) -> str | None:
     try:
         return Path(token_file).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        raise CannotTell('run-token.token-jobs-api', str(token_file), error=error) from None
+        raise CannotTell("run-token.unreadable", str(token_file), reason=error) from None

@@ -1,4 +1,4 @@
-"""A Ray of the run's own on this machine: short temp dir, free ports, a token, known pids."""
+"""A private Ray for one run on this machine: short temp dir, free ports, a token, known pids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import psutil
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import write_text
 from reprise.core.parallel import undisturbed
+from reprise.core.wait import wait_until
 from reprise.runs.ray.processes import MARK, stop_all
 from reprise.runs.ray.segments import Segments, remove_segments
 
@@ -104,7 +104,7 @@ def start_local_ray(
         # Ray would start one idle Python per logical CPU: each is CPU time taken from start-up.
         "RAY_enable_worker_prestart": "0",
         "RAY_prestart_worker_first_driver": "0",
-        # Statistics of every process, every five seconds, for a dashboard that nobody looks at.
+        # Statistics of every process, every five seconds, for a dashboard that is not used.
         "REPORTER_UPDATE_INTERVAL_MS": "60000",
         "RAY_enable_metrics_collection": "false",
     }
@@ -143,7 +143,7 @@ def start_local_ray(
         meanwhile()
         _wait_ready(ray, process, log)
     except BaseException:
-        # Also what an interrupt left before it was known here: it is found by its mark.
+        # Also processes of an interrupted start: they are found by their mark.
         if ray is None or ray.stop():
             remove_leftovers(run_id, temp_dir)
         raise
@@ -152,24 +152,28 @@ def start_local_ray(
 
 def _wait_ready(ray: LocalRay, process: subprocess.Popen[bytes], log: Path) -> None:
     headers = {"Authorization": f"Bearer {ray.token_file.read_text(encoding='utf-8')}"}
-    deadline = time.monotonic() + _READY_SECONDS
+
+    def answers() -> bool:
+        if process.poll() is not None:
+            tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
+            raise OperatorError(
+                "run-ray.exited",
+                str(log),
+                code=process.returncode,
+                tail=" | ".join(tail),
+                log=log,
+            )
+        with contextlib.suppress(httpx2.HTTPError):
+            return client.get(f"{ray.address}/api/jobs/").status_code == 200
+        return False
+
     # trust_env would send 127.0.0.1 through a site's proxy.
     with httpx2.Client(trust_env=False, headers=headers, timeout=5.0) as client:
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
-                raise OperatorError(
-                    "run-ray",
-                    str(log),
-                    f"Ray ended during its start (exit code {process.returncode}): "
-                    + " | ".join(tail),
-                    "read the log named here; then repeat the command",
-                )
-            with contextlib.suppress(httpx2.HTTPError):
-                if client.get(f"{ray.address}/api/jobs/").status_code == 200:
-                    return
-            time.sleep(0.2)
-    raise CannotTell('run-ray.ray-s-jobs', str(log), ready_seconds=_READY_SECONDS, address=ray.address)
+        if wait_until(answers, _READY_SECONDS):
+            return
+    raise CannotTell(
+        "run-ray.no-answer", str(log), seconds=_READY_SECONDS, address=ray.address, log=log
+    )
 
 
 def _short_root() -> str:
@@ -190,11 +194,11 @@ def _free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
             return int(probe.getsockname()[1])
-    raise CannotTell('run-ray.free-tcp-port', 'this machine')
+    raise CannotTell("run-ray.no-port", "this machine")
 
 
 def remove_leftovers(run_id: str, temp_dir: Path) -> list[int]:
-    """Stop what an interrupted run left behind; returns pids that would not go.
+    """Stop the processes that an interrupted run left; returns the pids that did not end.
 
     Only processes that carry `run_id` are touched, and only a folder of our own naming.
     """

@@ -16,7 +16,7 @@ ENDED = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 # For the rest of a log; an API that went away with its cluster is not waited for longer.
 _REST_SECONDS = 10.0
-# Without a word for so long the stream is asked for anew: a network may have forgotten it.
+# After this time without data the stream is opened again: the network may have dropped it.
 _SILENT_SECONDS = 900.0
 _AGAIN_SECONDS = 0.5
 
@@ -50,7 +50,7 @@ class LogTail:
 
     def _run(self) -> None:
         try:
-            # A disk that is full or gone is the watch's to tell; the job keeps its own log.
+            # The watch reports a full or missing disk; the job keeps its own log.
             with contextlib.suppress(OSError):
                 self._loop.run_until_complete(self._copy())
         finally:
@@ -71,7 +71,7 @@ class LogTail:
                 with contextlib.suppress(RuntimeError, OSError):
                     self._take(file, str(self._client.get_job_logs(self._job_id)), 0)
                     whole = True
-        # A line that is cut here may go on elsewhere: a number in it could lack digits.
+        # A line that is cut here may continue elsewhere: a number in it could lack digits.
         if self._pending and whole:
             self._tell(self._pending)
 

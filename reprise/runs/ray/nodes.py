@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as the head lists it: `state` is ALIVE or DEAD, `reason` Ray's word on a dead one."""
+    """A node as the head lists it: `state` is ALIVE or DEAD, `reason` why a node is dead."""
 
     node_id: str
     name: str
@@ -37,20 +37,21 @@ def list_nodes(address: str, token: str | None) -> list[Node]:
     """All nodes that the head knows, dead ones too; `address` is the dashboard's.
 
     The list is `/nodes?view=summary` (ray/dashboard/modules/node, 2.60): unlike `ray status` it
-    tells dead nodes at once. Raises CannotTell when it does not answer, OperatorError when it asks
+    shows dead nodes at once. Raises CannotTell when it does not answer, OperatorError when it asks
     for another token.
     """
     return ask_dashboard(
         *(address, "nodes", token, {"view": "summary"}),
-        *("run-nodes", "the list of nodes"),
+        *("run-nodes.unreadable", {}),
         lambda answer: [_node(item) for item in answer["data"]["summary"]],
     )
 
 
-def token_refused(address: str, who: str, token: str | None) -> OperatorError:
-    """The finding for `who` at `address` asking for a token, where `token` was given or none."""
-    said = "refused ours" if token else "got none"
-    return OperatorError('run-token.asks-token', address, who=who, said=said)
+def token_refused(address: str, service: str, token: str | None) -> OperatorError:
+    """The error for `service` at `address`, which asks for a token; `token` is the one sent."""
+    if token:
+        return OperatorError("run-token.rejected", address, service=service)
+    return OperatorError("run-token.missing", address, service=service)
 
 
 def ask_dashboard(
@@ -58,15 +59,15 @@ def ask_dashboard(
     path: str,
     token: str | None,
     query: Mapping[str, str],
-    rule: str,
-    what: str,
+    text: str,
+    values: Mapping[str, object],
     take: Callable[[Any], T],
     seconds: float = _SECONDS,
 ) -> T:
     """What `take` makes of the JSON at `path` of the dashboard at `address`.
 
-    Raises CannotTell (`rule`, `what` could not be read) when it does not answer, or not what `take`
-    expects, and OperatorError when it asks for another token.
+    Raises CannotTell (`text` of the registry with `values` and a `reason`) when it does not answer,
+    or not as `take` expects, and OperatorError when it asks for another token.
     """
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
@@ -78,12 +79,8 @@ def ask_dashboard(
         answer.raise_for_status()
         return take(answer.json())
     except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
-        raise CannotTell(
-            rule,
-            address,
-            f"{what} could not be read: {type(error).__name__}: {error}",
-            "check that the head node is up and reachable, then repeat the command",
-        ) from None
+        reason = f"{type(error).__name__}: {error}"
+        raise CannotTell(text, address, **values, reason=reason) from None
 
 
 def _node(item: dict[str, object]) -> Node:

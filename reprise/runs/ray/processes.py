@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from reprise.core.wait import wait_until
+
 __all__ = ["MARK", "alive", "marked", "stop_all"]
 
 MARK = "REPRISE_RUN_ID"
@@ -40,7 +42,7 @@ def marked(run_id: str) -> list[psutil.Process]:
 def alive(pid: int, created: float) -> bool:
     """Whether the process `pid` that started at `created` (epoch seconds) still runs.
 
-    The start time tells a recycled pid from the recorded process.
+    The start time distinguishes a recycled pid from the recorded process.
     """
     try:
         process = psutil.Process(pid)
@@ -54,9 +56,9 @@ def alive(pid: int, created: float) -> bool:
 def stop_all(run_id: str, grace: float = 10.0, first: Sequence[psutil.Process] = ()) -> list[int]:
     """Kill every process marked with `run_id`; `first` (Ray's own launcher) before all others.
 
-    Nothing is asked politely: a run's private Ray keeps nothing that outlives it, its job has
-    ended or was stopped through the Jobs API before, and asking it takes four seconds.
-    Returns the pids still there after `grace` seconds: an empty list is the proof that none is.
+    SIGKILL at once: a run's private Ray keeps nothing that outlives it, its job has ended or was
+    stopped through the Jobs API before, and SIGTERM takes four seconds.
+    Returns the pids that still run after `grace` seconds; an empty list means that all have ended.
     """
     # Taken before any parent is gone: an orphan whose title hides its mark cannot be found later.
     known = marked(run_id)
@@ -68,7 +70,7 @@ def stop_all(run_id: str, grace: float = 10.0, first: Sequence[psutil.Process] =
         _signal(remaining, signal.SIGKILL)
         _await_end(remaining, 2.0)
     for process in [*first, *known]:
-        # Takes note of the end of our own children; of others it is their parents' to do.
+        # Reaps our own children; others are reaped by their parents.
         with contextlib.suppress(psutil.Error):
             process.wait(0)
     return [process.pid for process in remaining]
@@ -77,15 +79,13 @@ def stop_all(run_id: str, grace: float = 10.0, first: Sequence[psutil.Process] =
 def _await_end(processes: Sequence[psutil.Process], seconds: float) -> None:
     """Wait until none of them runs, at most `seconds`.
 
-    psutil's own wait also waits for the parent to take note of the end, which is not ours to hurry.
+    psutil's own wait also waits until the parent has reaped the process.
     """
-    deadline = time.monotonic() + seconds
-    while any(_runs(process) for process in processes) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: not any(_runs(process) for process in processes), seconds, every=0.02)
 
 
 def _still(known: Iterable[psutil.Process], run_id: str) -> list[psutil.Process]:
-    """What is left of `known` (psutil tells a recycled pid by its start time), and what is new."""
+    """The running processes of `known` (psutil detects a recycled pid), and new ones."""
     left = {process.pid: process for process in known if _runs(process)}
     return list((left | {process.pid: process for process in marked(run_id)}).values())
 

@@ -22,7 +22,7 @@ class Segments:
     """Writes the names of the segments that run `run_id` maps to the file `record`.
 
     vLLM's engine makes message queues there and is killed by Ray before it can remove them:
-    about 400 MB of address space a run. Once it is gone, nothing tells whose they were.
+    about 400 MB of address space a run. After its end their owner is unknown.
     """
 
     def __init__(self, run_id: str, record: Path) -> None:
@@ -77,7 +77,7 @@ def remove_segments(record: Path) -> list[str]:
 
 
 def _names() -> set[str]:
-    """What stands in /dev/shm now."""
+    """The files in /dev/shm now."""
     try:
         return {path.name for path in _SHM.iterdir() if path.is_file()}
     except OSError:

@@ -1,4 +1,4 @@
-"""What Ray would really pack as a job's working_dir, and what is wrong with it.
+"""The files that Ray would pack as the working_dir of a job, and their size.
 
 Ray walks the folder and leaves out what `excludes` matches, and what a .gitignore (unless
 RAY_RUNTIME_ENV_IGNORE_GITIGNORE=1) or .rayignore met on the way matches from its own folder on.
@@ -58,7 +58,7 @@ class Package:
 
 
 def _group(path: str) -> str:
-    """A .git with what lies in it; a tree of third_party; else the first folder or file."""
+    """A .git folder; a tree of third_party; else the first folder or file."""
     parts = path.split("/")
     if ".git" in parts:
         return "/".join(parts[: parts.index(".git") + 1])
@@ -125,7 +125,7 @@ def _read(folder: Path, names: tuple[str, ...]) -> list[_Ignores]:
     found: list[_Ignores] = []
     for name in names:
         if (folder / name).is_file():
-            lines = tuple((folder / name).read_text(errors="replace").splitlines())
+            lines = tuple((folder / name).read_text(encoding="utf-8", errors="replace").splitlines())
             spec = _PathSpec.from_lines("gitwildmatch", lines)
             found.append(_Ignores(folder, name, lines, spec))
     return found
@@ -140,26 +140,33 @@ def _below(path: Path, root: Path, spec: Any, by: _Ignores) -> list[Dropped]:
 
 
 def check_size(report: Report, package: Package, where: str) -> None:
-    """Compare the package with what Ray takes: an error from the limit on, a warning from half.
+    """Compare the package with Ray's limit: an error from the limit on, a warning from half.
 
-    The five largest folders are named, and the patterns of as few as bring it below half.
+    The finding lists the five largest folders, and excludes the fewest that leave less than half.
     """
     rule = "lock-shipped-size"
     total = package.bytes
     largest = [(name, size) for name, size in package.groups() if size >= MIB][:5]
     listed = ", ".join(f"{name} {size / MIB:.0f} MiB" for name, size in largest)
-    message = f"{total / MIB:.0f} MiB in {len(package.files)} files would be packed"
-    limit = f"Ray takes {LIMIT // MIB} MiB through the Jobs API"
     too_much, left = [], total
     for name, size in largest:
         if left >= LIMIT / 2:
             too_much.append(f"/{name}")
             left -= size
-    fix = f"add to excludes: {', '.join(too_much)}"
-    if any(path.endswith((".parquet", ".safetensors")) for path in package.files):
-        fix += "; data and weights must then be named by an absolute path that every node shares"
-    if total >= LIMIT:
-        report.failed(rule, where, f"{message}, {limit}; largest: {listed}", fix)
+    values: dict[str, object] = {
+        "size": total / MIB,
+        "count": len(package.files),
+        "limit": LIMIT // MIB,
+        "largest": listed,
+        "excludes": ", ".join(too_much),
+    }
+    data = any(path.endswith((".parquet", ".safetensors")) for path in package.files)
+    if total >= LIMIT and data:
+        report.failed("lock-shipped-size.too-large-data", where, **values)
+    elif total >= LIMIT:
+        report.failed("lock-shipped-size.too-large", where, **values)
+    elif total >= LIMIT / 2 and data:
+        report.warn("lock-shipped-size.large-data", where, **values)
     elif total >= LIMIT / 2:
-        report.warn(rule, where, f"{message}, {limit}; largest: {listed}", fix)
+        report.warn("lock-shipped-size.large", where, **values)
     report.settle(rule)

@@ -1,4 +1,4 @@
-"""The run folder and its state: which runs exist, what they did, who supervises them.
+"""The run folder and its state: existing runs, their attempts, their supervisor.
 
 Everything that is written about a run goes through here.
 """

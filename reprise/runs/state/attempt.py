@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from reprise.metrics import parse_json_line
-from reprise.runs.watch.progress import StepLine
 from reprise.runs.state.state import Outcome
+from reprise.runs.watch.progress import StepLine
 
 __all__ = ["STALL_SECONDS", "AttemptEnd", "Job", "Outcome", "read_steps"]
 

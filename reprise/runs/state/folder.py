@@ -100,10 +100,12 @@ class RunFolder:
         try:
             yield
         except PermissionError:
-            raise OperatorError('run-folder.s-state-cannot', str(self.path), owner=_owner(self.path)) from None
+            raise OperatorError(
+                "run-folder.other-owner", str(self.path), owner=_owner(self.path)
+            ) from None
 
     def set_status(self, status: RunStatus, reached: int | None = None) -> None:
-        """Record what has become of the run and, where given, the last step that it reached."""
+        """Record the state of the run and, if given, the last step that it reached."""
         with self.edit() as state:
             state.status = status
             if reached is not None:
@@ -153,7 +155,7 @@ class RunFolder:
 
 @contextlib.contextmanager
 def _turn(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, on storage that has locks and as far as nobody hangs with it."""
+    """Hold the lock file `path`, if the storage has locks and the holder lets go in time."""
     deadline = time.monotonic() + _TURN_SECONDS
 
     def waiting() -> None:
@@ -194,7 +196,7 @@ def newest_finished(runs: Path, model: str) -> RunFolder | None:
 def readable_runs(runs: Path, model: str) -> Iterator[tuple[RunFolder, RunState]]:
     """The runs of `model` with their run.json, newest first.
 
-    One that is damaged, or not ours to read, is passed over: it must not keep others from theirs.
+    A damaged or unreadable one is skipped: it must not block work on the others.
     """
     for run in recent_runs(runs, model):
         with contextlib.suppress(OperatorError):
@@ -216,5 +218,10 @@ def find_run(runs: Path, text: str) -> RunFolder:
         return RunFolder(named[0])
     if not named:
         newest = ", ".join(path.name for path in found[-3:]) or "none"
-        raise OperatorError('run-unknown.such-run-below', text, runs=runs, newest=newest)
-    raise OperatorError('run-ambiguous.names-runs', text, named_count=len(named), path_names=', '.join((path.name for path in named[-5:])))
+        raise OperatorError("run-unknown.not-found", text, folder=runs, newest=newest)
+    raise OperatorError(
+        "run-ambiguous.several",
+        text,
+        count=len(named),
+        runs=", ".join(path.name for path in named[-5:]),
+    )

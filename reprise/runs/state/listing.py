@@ -1,4 +1,4 @@
-"""Which runs there are below a folder of runs."""
+"""List the runs in a folder of runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from reprise.core.errors import CannotTell, OperatorError
 
 __all__ = ["Listing", "closed_folders", "list_folder"]
 
-RULE = "run-folders"
-_FIX = "RUNS_DIR names the folder of runs: correct it, or leave it unset for runs/"
-
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """The folders with a run.json, in the order of their names, which begin with their time.
 
-    `closed` are folders that could not be looked into, a recipe's or a run's, and why.
+    `closed` are folders of recipes or runs that could not be read, with the reason.
     """
 
     runs: list[Path]
@@ -28,18 +25,16 @@ class Listing:
 def list_folder(runs: Path, model: str | None = None) -> Listing:
     """The runs below `runs`, those of `model` only where given; none where it does not exist.
 
-    Raises OperatorError when it is no folder, CannotTell when it cannot be read.
+    Raises OperatorError when it is not a folder, CannotTell when it cannot be read.
     """
     try:
         models = [path for path in _entries(runs) if model in (None, path.name)]
     except FileNotFoundError:
         return Listing([], {})
     except NotADirectoryError:
-        message = "expected a folder of runs, found a file"
-        raise OperatorError(RULE, str(runs), message, _FIX) from None
+        raise OperatorError("run-folders.file", str(runs)) from None
     except OSError as error:
-        message = f"the folder of runs cannot be read: {error.strerror}"
-        raise CannotTell(RULE, str(runs), message, _FIX) from None
+        raise CannotTell("run-folders.unreadable", str(runs), reason=error.strerror) from None
     found, closed = list[Path](), dict[Path, str]()
     for folder in models:
         try:
@@ -53,11 +48,11 @@ def list_folder(runs: Path, model: str | None = None) -> Listing:
     return Listing(sorted(found, key=lambda path: path.name), closed)
 
 
-def closed_folders(listing: Listing) -> tuple[str, str, str, str]:
-    """Rule, where, message and fix of what could not be looked into."""
+def closed_folders(listing: Listing) -> tuple[str, str]:
+    """The folders that could not be read, and why."""
     where = ", ".join(str(path) for path in listing.closed)
     why = ", ".join(dict.fromkeys(listing.closed.values()))
-    return "run-list", where, f"cannot be looked into: {why}", "ask their owner for access"
+    return where, why
 
 
 def _is_run(path: Path, closed: dict[Path, str]) -> bool:

@@ -1,7 +1,7 @@
 """Which command supervises a run: named in run.json, and proved by a pulse on the run's storage.
 
 A command on another machine cannot be looked up by its process id. It touches a file as long as it
-lives; how long ago is told by the storage's own clock, as those of two machines may differ.
+lives; the storage's own clock says how long ago, as the clocks of two machines may differ.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 import psutil
 
-from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.processes import alive
+from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.state import Process, RunState
 
 __all__ = ["QUIET_SECONDS", "here", "pulse_age", "supervised", "supervising"]
@@ -30,7 +30,7 @@ _PULSE = ".pulse"
 
 
 def here() -> Process:
-    """This process, as run.json names who owns a run."""
+    """This process, as run.json names the supervisor of a run."""
     process = psutil.Process()
     return Process(pid=process.pid, created=process.create_time(), host=socket.gethostname())
 
@@ -90,6 +90,6 @@ def _beat_on(folder: RunFolder, over: threading.Event) -> None:
 
 
 def _beat(folder: RunFolder) -> None:
-    # Full or vanished storage is the watch's to tell.
+    # The watch reports full or missing storage.
     with contextlib.suppress(OSError):
         (folder.path / _PULSE).touch()

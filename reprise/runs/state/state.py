@@ -32,14 +32,14 @@ _KIND = Kind(
     rule="run-folder",
     noun="the state of a run",
     version=VERSION,
-    fix="correct the file (docs/schemas/run.json lists its keys), or move the run's folder out of "
+    fix="correct the file (docs/schemas/run.json lists its keys), or move the run folder out of "
     "runs/<model>/",
-    absent="name a folder below runs/<model>/ that holds run.json",
+    absent="give a folder in runs/<model>/ that contains run.json",
 )
 
 
 class RunStatus(StrEnum):
-    """What has become of a run as a whole: `state` in run.json."""
+    """State of a run as a whole: `state` in run.json."""
 
     CREATED = "created"
     SUBMITTED = "submitted"

@@ -1,4 +1,4 @@
-"""Submit one attempt's job and stay with it until it ends: its steps, its log, its silence."""
+"""Submit the job of an attempt and follow it until it ends: steps, log, stalls."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import orjson
 
 from reprise.core.errors import CannotTell
 from reprise.metrics import parse_console_line
+from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.state.attempt import STALL_SECONDS, AttemptEnd, Job, Outcome, read_steps
 from reprise.runs.state.folder import RunFolder
-from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.watch.progress import PhaseReader, ProgressWatch, StepLine
 
 __all__ = ["Follower", "StepsOfLog", "follow", "run_attempt"]
 
 LOST_SECONDS = 90.0
-"""A Jobs API that does not answer for this long is given up."""
+"""A Jobs API that does not answer for this long counts as lost."""
 
 _POLL_SECONDS = 2.0
 # After the last step: the job's end is near.
@@ -37,7 +37,8 @@ _OUTCOMES = {
 class StepsOfLog:
     """Writes the steps that verl prints on its console into a metrics file.
 
-    For a run whose storage is not seen from here: the file then holds what the job's own has.
+    For a run whose storage is not accessible from this machine: the file then holds the same
+    steps as the one that the job writes.
     """
 
     path: Path
@@ -62,7 +63,7 @@ class StepsOfLog:
 
 @dataclass(slots=True)
 class Follower:
-    """What is told of a job while it runs, and when it counts as stalled.
+    """Callbacks while a job runs, and when it counts as stalled.
 
     `on_poll` is called after each look at the job.
     """
@@ -127,7 +128,7 @@ def follow(folder: RunFolder, number: int, jobs: Jobs, follower: Follower) -> At
             attempt = _until_ended(folder, number, jobs, follower, watch, state.steps)
             rest = attempt.outcome is not Outcome.LOST
         finally:
-            # Who interrupts does not wait for the rest of the log.
+            # After an interrupt the rest of the log is not waited for.
             tail.close(rest)
     return attempt
 

@@ -1,4 +1,4 @@
-"""Where the next attempt of a run begins: the newest complete checkpoint that leaves no hole."""
+"""Where the next attempt of a run starts: the newest complete checkpoint that leaves no hole."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _STEP = re.compile(r"global_step_(\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Step and folder of the checkpoint (None: from the start), what was passed over and why.
+    """Step and folder of the checkpoint (None: from the start), the skipped ones and why.
 
-    `overrides` tell verl so. `recorded` is the last step up to which every step has its metrics.
+    `overrides` pass it to verl. `recorded` is the last step up to which every step has its metrics.
     """
 
     step: int | None
@@ -61,14 +61,14 @@ def steps_recorded(folder: RunFolder) -> list[int]:
 
 
 def checkpoints_of(folder: RunFolder, state: RunState) -> Path:
-    """Where the run's checkpoints are; below its folder where run.json does not say."""
+    """The folder of the run's checkpoints; in the run folder if run.json does not name one."""
     return Path(state.checkpoints) if state.checkpoints else folder.path / "checkpoints"
 
 
 def begins_after(settings: Mapping[str, Any], checkpoints: Path) -> int:
     """The step after which a new run begins, by its `settings` (of `trainer`); 0: from the start.
 
-    Another run's checkpoint named by resume_from_path, or one that lies in `checkpoints` already.
+    Another run's checkpoint named by resume_from_path, or one that is in `checkpoints` already.
     """
     mode = settings.get("resume_mode", "auto")
     if mode == "resume_path":
@@ -92,7 +92,7 @@ def resume_point(folder: RunFolder, state: RunState) -> Resume:
     """Where the next attempt of `folder` begins; `state` is its run.json.
 
     verl writes a step's metrics after its checkpoint (fit of trainer/ppo/v1/trainer_base.py): a
-    checkpoint whose own step was not recorded would leave a hole in the curve, and is passed over.
+    checkpoint whose own step was not recorded would leave a hole in the curve, and is skipped.
     """
     if not state.attempts:
         return Resume(None, None, 0)
@@ -106,7 +106,7 @@ def resume_point(folder: RunFolder, state: RunState) -> Resume:
     if found.step is None and none and _due(state, recorded) > before:
         # The metrics prove that a step was saved, and there is none: the folder is another one.
         return _unseen(folder, state, before, recorded)
-    notes = [f"{path.name} is passed over: {why}" for path, why in found.skipped]
+    notes = [f"{path.name} is skipped: {why}" for path, why in found.skipped]
     if found.step is None and before:
         # Where the first attempt began, as the recipe itself says.
         return Resume(before, None, recorded, tuple(notes))
@@ -132,10 +132,10 @@ def _due(state: RunState, recorded: int) -> int:
 
 
 def _unseen(folder: RunFolder, state: RunState, before: int, recorded: int) -> Resume:
-    """Where to go on when the checkpoints are not seen from here.
+    """Where to continue when the checkpoints are not accessible from this machine.
 
-    A step whose metrics came was saved whole before them, unless verl saves beside the training
-    (async_save), and is there still, unless only the newest is kept. Then the choice is verl's.
+    A step with metrics was saved completely before them, unless verl saves during the training
+    (async_save), and still exists, unless only the newest is kept. Then verl chooses.
     """
     step = _due(state, recorded)
     if step <= before and before:
@@ -144,17 +144,23 @@ def _unseen(folder: RunFolder, state: RunState, before: int, recorded: int) -> R
         # As the nodes name it: not every storage's URL is a path.
         saved = state.checkpoints or str(checkpoints_of(folder, state))
         path = f"{saved.rstrip('/')}/global_step_{step}"
-        note = f"the checkpoints are not seen from here: {path} was saved before its metrics came"
+        note = (
+            "the checkpoints are not accessible from this machine: "
+            f"{path} was saved before its metrics came"
+        )
         return Resume(step, path, recorded, (note,), _from_path(path))
-    note = "the checkpoints are not seen from here: verl takes the one that its tracker names"
+    note = (
+        "the checkpoints are not accessible from this machine: "
+        "verl continues from the step in its tracker"
+    )
     return Resume(None, None, recorded, (note,), ("trainer.resume_mode=auto",))
 
 
 def set_aside(folder: RunFolder, checkpoints: Path, after: int | None, attempt: int) -> list[Path]:
     """Move checkpoints of later steps than `after` out of the next attempt's way.
 
-    verl would write into them: files of two attempts would lie in one folder and look complete.
-    They are kept, below aside/attempt-N. Returns their new places.
+    verl would write into them: files of two attempts in one folder would look complete. They are
+    kept in aside/attempt-N. Returns their new paths.
     """
     moved = []
     if not checkpoints.is_dir():

@@ -1,15 +1,18 @@
-"""Is another attempt worth its time? Failures that will repeat are not tried again."""
+"""Decide whether a failed attempt is repeated: failures that would occur again are not."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["Failure", "Policy", "why_not_again"]
+import orjson
+
+__all__ = ["Failure", "Policy", "Triaged", "read_triaged", "why_not_again"]
 
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
-# An exception of these kinds before the first step of a run that has trained nothing yet: what is
-# configured or given is wrong, and is as wrong the next time.
+# An exception of these kinds before the first step of a run that has trained nothing yet: the
+# configuration or the input is wrong, and still is at the next attempt.
 _CONFIG = re.compile(
     r"^(?:[\w.]*\.)?(?:Config\w*Error|ConfigKeyError|ConfigAttributeError|MissingConfigException|"
     r"MissingMandatoryValue|InterpolationKeyError|HydraException|OverrideParseException|"
@@ -39,14 +42,38 @@ _GONE = re.compile(
 )
 _Rules = tuple[tuple[re.Pattern[str], str], ...]
 _ALWAYS: _Rules = (
-    (_DISK, "the storage is full: make room first"),
-    (_READ_ONLY, "something cannot be written: correct its permissions or its mount first"),
+    (_DISK, "the storage is full: free space first"),
+    (_READ_ONLY, "a file cannot be written: correct its permissions or its mount first"),
 )
 _FRESH: _Rules = (
-    (_MEMORY, "out of memory before the first step: the next attempt needs as much"),
-    (_DATA, "the data or the model cannot be read: the next attempt finds the same"),
-    (_CONFIG, "the configuration or the code is refused: the next attempt is refused alike"),
+    (_MEMORY, "out of memory before the first step: the next attempt needs the same memory"),
+    (_DATA, "the data or the model cannot be read: the next attempt would fail the same way"),
+    (_CONFIG, "the configuration or the code is invalid: the next attempt would fail the same way"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Triaged:
+    """What triage says about a failure: its kind, the host, and whether a retry can help.
+
+    `retry` is again, exclude_host (the host is bad) or never (the next attempt fails alike).
+    """
+
+    title: str
+    retry: str
+    host: str = ""
+
+
+def read_triaged(file: Path, attempt: int) -> Triaged | None:
+    """The root cause that triage.json gives for `attempt`; None where there is none."""
+    try:
+        value = orjson.loads(file.read_bytes())
+        root = value["root"]
+        if value["attempt"] != attempt or root is None:
+            return None
+        return Triaged(str(value["title"]), str(value["retry"]), str(root["host"] or ""))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +86,7 @@ class Failure:
     error: str
     reached: int | None
     resumed_from: int | None = None
+    triaged: Triaged | None = None
 
     @property
     def fresh(self) -> bool:
@@ -66,9 +94,9 @@ class Failure:
         return not self.reached and self.resumed_from is None
 
     def same_as(self, other: Failure) -> bool:
-        """Whether both failed alike at the same step: numbers in the text do not count.
+        """Whether both failed with the same error at the same step; numbers are ignored.
 
-        That a process is gone says nothing of the reason: such failures are never the same.
+        The loss of a process does not show its reason: such failures never count as the same.
         """
         kinds = {_VARIABLE.sub("#", item.error) for item in (self, other)}
         alike = len(kinds) == 1 and self.reached == other.reached
@@ -89,11 +117,28 @@ class Policy:
 
 
 def why_not_again(failure: Failure, before: Failure | None) -> str | None:
-    """Why another attempt would fail alike, in words; None when it is worth trying."""
+    """Why another attempt would fail the same way; None when it is worth trying."""
     rules: _Rules = (*_ALWAYS, *(_FRESH if failure.fresh else ()))
     for pattern, why in rules:
         if pattern.search(failure.error):
             return why
+    if failure.triaged is not None:
+        in_vain = _by_triage(failure.triaged, failure.fresh)
+        if in_vain is not None:
+            return in_vain
     if before is not None and failure.same_as(before):
-        return "the attempt before failed alike at the same step"
+        return "the previous attempt failed the same way at the same step"
+    return None
+
+
+def _by_triage(triaged: Triaged, fresh: bool) -> str | None:
+    """Why another attempt would be in vain, by the kind of the failure."""
+    if triaged.retry == "exclude_host":
+        host = triaged.host or "the host"
+        return (
+            f"{triaged.title}: the next attempt would use {host} again; leave it out of the "
+            "hostfile first"
+        )
+    if triaged.retry == "never" and fresh:
+        return f"{triaged.title}: the next attempt would fail alike"
     return None

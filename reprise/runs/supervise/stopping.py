@@ -1,4 +1,4 @@
-"""End a run's job: ask Ray politely, then firmly, and prove that nothing of it is left."""
+"""End the job of a run: SIGTERM, then SIGKILL, and check that no process of it is left."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
+from reprise.core.wait import wait_until
 from reprise.runs.ray.contact import Contact, contact_of, last_attempt, private_elsewhere
-from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.ray.local_ray import remove_leftovers
 from reprise.runs.ray.processes import alive, marked
+from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import supervised
 from reprise.runs.state.state import Attempt, Launcher, Outcome, RunState, RunStatus
 
@@ -34,13 +35,12 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
     report = Report("stop", data={"run": str(folder.path), "id": folder.name})
     state = folder.read()
     if not state.live:
-        report.note('run-stop.running', folder.name, status=state.status)
+        report.note("run-stop.not-running", folder.name, status=state.status)
         _stop_orphans(report, folder, state)
         report.settle(RULE)
         return report
     if (host := private_elsewhere(state)) is not None:
-        fix = f"on {host}: reprise stop {folder.name}"
-        raise OperatorError(RULE, folder.name, f"its Ray is private to {host}", fix)
+        raise OperatorError("run-stop.private-elsewhere", folder.name, host=host, run=folder.name)
     # Known to the supervisor before its job ends, so that it begins no further attempt.
     with folder.edit() as state:
         state.stop = time.time()
@@ -56,18 +56,20 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
     except CannotTell:
         if private is None:
             raise
-        ended = False  # The private Ray is gone or deaf: its processes are stopped below.
+        ended = False  # The private Ray does not answer: its processes are stopped below.
     if not ended and private is None:
-        report.failed('run-stop.ray-ended-job', attempt.job if attempt else folder.name, seconds=seconds)
+        report.failed(
+            "run-stop.job-alive", attempt.job if attempt else folder.name, seconds=seconds
+        )
         return report
     if supervised(folder, state) and ended:
-        say("the command that supervises the run closes it")
+        say("waiting for the supervising command to close the run")
         _await_supervisor(folder)
     _close(folder, attempt)
     left = remove_leftovers(folder.name, private) if private is not None else []
     ray = folder.read().ray
     if not left and ray is not None and ray.pid and ray.created and alive(ray.pid, ray.created):
-        left = [ray.pid]  # Another user's, whose mark cannot be read.
+        left = [ray.pid]  # Another user's process: its mark cannot be read.
     _tell_left(report, folder, left)
     report.settle(RULE)
     report.data["state"] = folder.read().status
@@ -75,20 +77,21 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
 
 
 def _stop_orphans(report: Report, folder: RunFolder, state: RunState) -> None:
-    """What is left of the private Ray of a run that is over: it keeps other runs waiting."""
+    """Stop the rest of the private Ray of a run that has ended: other runs wait for it."""
     private = _private(state)
     found = marked(folder.name) if private is not None else []
-    # Of another user, or while the run's own command ends it.
+    # Another user's, or the run's own command is stopping it.
     if private is None or not found or supervised(folder, state):
         return
     left = remove_leftovers(folder.name, private)
-    report.note('run-stop.processes-had-left', folder.name, found_count=len(found))
+    report.note("run-stop.leftovers", folder.name, count=len(found))
     _tell_left(report, folder, left)
 
 
 def _tell_left(report: Report, folder: RunFolder, left: list[int]) -> None:
     if left:
-        report.failed('run-stop.processes-would-end', folder.name, left=left)
+        pids = " ".join(map(str, left))
+        report.failed("run-stop.processes-alive", folder.name, pids=pids)
 
 
 def _before_its_job(report: Report, folder: RunFolder, state: RunState) -> Report:
@@ -99,10 +102,9 @@ def _before_its_job(report: Report, folder: RunFolder, state: RunState) -> Repor
     report.data["state"] = state.status
     if state.command is Launcher.TRAIN:
         report.passed(RULE)
-        text = f"its job is not submitted yet: {owner}, which prepares it, ends before it submits"
-        report.note(RULE, folder.name, text)
+        report.note("run-stop.ends-before-submission", folder.name, owner=owner)
         return report
-    report.failed('run-stop.job-submitted-yet', folder.name, owner=owner, pid=watcher.pid)
+    report.failed("run-stop.preparing", folder.name, owner=owner, pid=watcher.pid)
     return report
 
 
@@ -117,25 +119,24 @@ def _stop_job(contact: Contact, job: str, say: Callable[[str], None], seconds: f
     if state is None or state in ENDED:
         return True
     say(f"stopping {job}")
-    deadline = time.monotonic() + seconds
     asked = 0.0
-    while time.monotonic() < deadline:
+
+    def has_ended() -> bool:
+        nonlocal asked
         if time.monotonic() - asked > 10.0:
             asked = time.monotonic()
             contact.jobs.stop(job)
-        if contact.jobs.state(job)[0] in ENDED:
-            return True
-        time.sleep(0.5)
-    return False
+        return contact.jobs.state(job)[0] in ENDED
+
+    return wait_until(has_ended, seconds, every=0.5)
 
 
 def _await_supervisor(folder: RunFolder) -> None:
-    deadline = time.monotonic() + _SUPERVISOR_SECONDS
-    while time.monotonic() < deadline:
+    def closed() -> bool:
         state = folder.read()
-        if not state.live or not supervised(folder, state):
-            return
-        time.sleep(0.5)
+        return not state.live or not supervised(folder, state)
+
+    wait_until(closed, _SUPERVISOR_SECONDS, every=0.5)
 
 
 def _close(folder: RunFolder, attempt: Attempt | None) -> None:

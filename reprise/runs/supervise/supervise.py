@@ -1,37 +1,45 @@
-"""Attempts of a run, one after the other, until it is finished or another would be in vain."""
+"""Attempts of a run, one after the other, until it is finished or a further one would fail."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.wait import wait_until
+from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.state.attempt import AttemptEnd, Outcome
 from reprise.runs.state.folder import RunFolder
-from reprise.runs.ray.jobs import ENDED, Jobs
-from reprise.runs.supervise.resume import Resume, checkpoints_of, resume_point, set_aside, steps_recorded
-from reprise.runs.supervise.retry import Failure, Policy, why_not_again
 from reprise.runs.state.state import RunStatus
+from reprise.runs.supervise.resume import (
+    Resume,
+    checkpoints_of,
+    resume_point,
+    set_aside,
+    steps_recorded,
+)
+from reprise.runs.supervise.retry import Failure, Policy, read_triaged, why_not_again
 
 __all__ = ["GONE_RULE", "OUT_OF_SIGHT", "Hands", "Supervised", "supervise"]
 
 OUT_OF_SIGHT = "the job may still be running"
-"""Why a run whose Ray does not answer is neither ended nor begun anew."""
+"""Why a run whose Ray does not answer is neither ended nor restarted."""
 
 GONE_RULE = "train-out-of-sight"
-"""Forced, it says that the Ray of a run's last attempt is gone for good, and the job with it."""
+"""If forced, the Ray of the last attempt counts as gone for good, and the job with it."""
 
-_ON_REQUEST = "it was stopped on request"
+_ON_REQUEST = "stopped on request"
 
 _STOP_SECONDS = 60.0
-# How soon a request to stop is heard between two attempts.
+# How soon a stop request takes effect between two attempts.
 _HEAR_SECONDS = 2.0
 
 
 class Hands(Protocol):
-    """What the supervisor has done by others: the cluster, the job's text, the view, the cause."""
+    """What the supervisor needs from its caller: cluster, job, view, cause of a failure."""
 
     @property
     def alone(self) -> bool:
@@ -86,7 +94,7 @@ def supervise(
     """Attach to the attempt that runs, or begin one; try again as long as it makes sense.
 
     run.json has each attempt before its job is submitted, so that a kill at any moment leaves
-    what `--resume` needs. An interrupt passes through; the job goes on.
+    what `--resume` needs. An interrupt passes through; the job keeps running.
     """
     before: Failure | None = None
     failures = 0
@@ -98,14 +106,14 @@ def supervise(
             return _not_begun(folder)
         attempt = hands.watch(jobs, number)
         if attempt.outcome is Outcome.LOST and not hands.alone:
-            # The job may well go on out of sight: a second one would write beside it.
+            # The job may still be running: a second one would write into the same folders.
             folder.event("out of sight", attempt=number, message=attempt.message)
             return Supervised(attempt, attempt.message, OUT_OF_SIGHT)
         if attempt.outcome is Outcome.STALLED:
             hands.say(f"attempt {number}: {attempt.message}; stopping its job")
             if not _stop(jobs, folder.job(number)) and not hands.alone:
                 folder.event("out of sight", attempt=number, message=attempt.message)
-                said = f"{attempt.message}, and Ray did not end it in {_STOP_SECONDS:.0f} s"
+                said = f"{attempt.message}, and Ray did not end it within {_STOP_SECONDS:.0f} s"
                 return Supervised(attempt, said, OUT_OF_SIGHT)
         cause = hands.cause(number) or attempt.message.partition("\n")[0].rstrip(":")
         _record(folder, attempt, cause)
@@ -118,7 +126,7 @@ def supervise(
         failures += 1
         why = why_not_again(failure, before)
         if why is None and failures >= policy.attempts:
-            why = f"{failures} attempts of this command have failed: --attempts allows no more"
+            why = f"{failures} attempts failed, the maximum (--attempts {policy.attempts})"
         if why is not None:
             folder.set_status(RunStatus.FAILED)
             return Supervised(attempt, cause, why)
@@ -127,7 +135,7 @@ def supervise(
         folder.event("wait", seconds=seconds, after=number)
         hands.say(
             f"attempt {number} {attempt.outcome.value} after step {attempt.steps}: {cause}; "
-            f"the next one begins in {seconds:.0f} s"
+            f"next attempt in {seconds:.0f} s"
         )
         _pause(folder, seconds, sleep)
 
@@ -143,7 +151,7 @@ def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
         state = jobs.find(job)
     except CannotTell as error:
         if not hands.alone:
-            fix = f"{error.fix}; where that Ray is gone for good, and the job with it: add "
+            fix = f"{error.fix}; if that Ray is gone for good, and the job with it, add: "
             fix += f"--force {GONE_RULE}"
             raise CannotTell(error.rule, error.where, error.message, fix) from None
         folder.end_attempt(number, Outcome.LOST, _reached(folder), error.message)
@@ -151,10 +159,10 @@ def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
         hands.say(f"attempt {number} is lost: {error.message}")
         return None, 0
     if state is None:
-        message = "its job was never submitted"
+        message = "the job was never submitted"
         folder.end_attempt(number, Outcome.INTERRUPTED, _reached(folder), message)
         return None, 0
-    word = "has ended meanwhile" if state in ENDED else f"is {state}"
+    word = "has ended in the meantime" if state in ENDED else f"is {state}"
     hands.say(f"attached to {job}, which {word}")
     folder.event("attached", attempt=number, state=state)
     folder.set_status(RunStatus.RUNNING)
@@ -166,7 +174,7 @@ def _stop_asked(folder: RunFolder) -> bool:
 
 
 def _pause(folder: RunFolder, seconds: float, sleep: Callable[[float], None]) -> None:
-    """Wait before the next attempt, or until somebody stops the run."""
+    """Wait before the next attempt, or until the run is stopped."""
     while seconds > 0 and not _stop_asked(folder):
         sleep(min(seconds, _HEAR_SECONDS))
         seconds -= _HEAR_SECONDS
@@ -205,16 +213,16 @@ def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
     if number > 1:
         place = f"from step {resume.step}" if resume.step is not None else "from the start"
         if resume.step is None and not state.visible:
-            place = "where verl's tracker says"
+            place = "from the step in verl's tracker"
         first = state.begins_after + 1
         known = resume.recorded >= first
         said = f"steps {first}-{resume.recorded} are recorded" if known else "no step is recorded"
-        hands.say(f"attempt {number} begins {place}; {said}")
+        hands.say(f"attempt {number} starts {place}; {said}")
     folder.event("submit", attempt=number, job=attempt.job, resumed_from=resume.step)
     try:
         hands.submit(jobs, number, resume)
     except CannotTell:
-        # Whether the job runs is not known: the attempt stays open, and who resumes asks first.
+        # It is unknown whether the job runs: the attempt stays open, and a resume asks Ray first.
         folder.set_status(RunStatus.SUBMITTED)
         raise
     except OperatorError as error:
@@ -247,7 +255,7 @@ def _succeeded(folder: RunFolder, attempt: AttemptEnd) -> Supervised:
     if missing:
         folder.set_status(RunStatus.FAILED, _reached(folder))
         shown = ", ".join(map(str, missing[:10])) + (" …" if len(missing) > 10 else "")
-        return Supervised(attempt, "", f"the job ended well, yet no metrics of steps {shown}")
+        return Supervised(attempt, "", f"the job succeeded, but steps {shown} have no metrics")
     folder.set_status(RunStatus.FINISHED, total)
     return Supervised(attempt, "", "")
 
@@ -259,18 +267,17 @@ def _reached(folder: RunFolder) -> int | None:
 
 def _failure(folder: RunFolder, number: int, cause: str) -> Failure:
     attempt = folder.read().attempt(number)
-    return Failure(cause, _reached(folder), attempt.resumed_from)
+    triaged = read_triaged(folder.path / "triage.json", number)
+    return Failure(cause, _reached(folder), attempt.resumed_from, triaged)
 
 
 def _stop(jobs: Jobs, job: str) -> bool:
-    """Ask Ray to stop a job (it is polite first, then firm); whether it says that it has ended."""
+    """Ask Ray to stop a job (SIGTERM, then SIGKILL); whether Ray reports its end in time."""
     jobs.stop(job)
-    deadline = time.monotonic() + _STOP_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            if jobs.state(job)[0] in ENDED:
-                return True
-        except CannotTell:
-            pass
-        time.sleep(1.0)
-    return False
+
+    def has_ended() -> bool:
+        with contextlib.suppress(CannotTell):
+            return jobs.state(job)[0] in ENDED
+        return False
+
+    return wait_until(has_ended, _STOP_SECONDS, every=1.0)

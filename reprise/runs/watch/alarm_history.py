@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
 from reprise.core.findings import Severity
+from reprise.core.rules import render, rule_id
 
-__all__ = ["PROBS", "PROBS_RUN", "REWARD", "VITAL", "Alarm", "History"]
+__all__ = ["PROBS", "PROBS_RUN", "REWARD", "VITAL", "Alarm", "History", "alarm"]
 
 REWARD = "critic/rewards/mean"
 PROBS = "training/rollout_probs_diff_mean"
 PROBS_RUN = 5
 """Steps over which the probs diff's medians are taken: a spike of one step moves none."""
 VITAL = ("actor/grad_norm", "actor/loss", "actor/pg_loss", REWARD)
-"""What a training step cannot do without: one NaN there is an error; elsewhere the third is."""
+"""Metrics that every training step needs: one NaN is an error; in others, the third one."""
 _PROBS_VALID = "training/rollout_probs_diff_valid"
 _MEDIAN = "median of the probs diff"
 _VALID = "valid probs diff"
@@ -36,6 +37,14 @@ class Alarm:
     what: str
     message: str
     fix: str
+
+
+def alarm(
+    severity: Severity, text: str, metric: str, first: int, what: str, **values: object
+) -> Alarm:
+    """An alarm with the `text` of the registry (as in `run-alarm-nan.once`)."""
+    message, fix = render(text, values)
+    return Alarm(rule_id(text), severity, metric, first, what, message, fix)
 
 
 @dataclass(slots=True)
@@ -117,9 +126,9 @@ class History:
         return first - 1
 
     def resume(self, first: int) -> str:
-        """The advice where to continue when step `first` is a bad one."""
+        """Where to continue when step `first` is a bad one."""
         first = self.sound_until(first) + 1
         good = [step for step in self.saved() if step < first]
         if good:
             return f"continue from the checkpoint of step {max(good)}"
-        return f"there is no complete checkpoint before step {first}"
+        return f"no complete checkpoint exists before step {first}"

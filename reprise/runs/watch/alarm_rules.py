@@ -1,7 +1,7 @@
-"""The rules: each looks at a run's history after a step and says what is wrong at its end.
+"""The rules: each checks the history of a run after a step.
 
-The thresholds stand here and in docs/runs.md. Tests hold them against the published Hy3 run and
-the recorded rehearsals, on which none may raise an alarm.
+The thresholds are here and in docs/runs.md. Tests check them on the published Hy3 run and the
+recorded rehearsals, which must not raise an alarm.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator
 
 from reprise.core.findings import Severity
-from reprise.runs.watch.alarm_history import PROBS, PROBS_RUN, REWARD, VITAL, Alarm, History
+from reprise.runs.watch.alarm_history import PROBS, PROBS_RUN, REWARD, VITAL, Alarm, History, alarm
 
 __all__ = ["broken", "entropy", "floor", "growing", "length", "no_signal", "probs_diff"]
 
@@ -35,10 +35,6 @@ _ENTROPY_SHARE = 0.05
 _GROWN, _GROWING, _FAR = 1.5, 3.0, 2.0
 _MOST, _MANY = 0.9, 0.5
 _LONGER = 2.0
-_MISMATCH = (
-    "compare rollout and trainer: weight sync, engine and driver version, precision, the bridge; "
-    "for vLLM on other cards than Hopper: engine_kwargs.vllm.disable_cascade_attn=true"
-)
 
 
 def broken(history: History) -> Iterator[Alarm]:
@@ -58,7 +54,7 @@ def broken(history: History) -> Iterator[Alarm]:
             lone.append(name)
     last = history.last or 0
     if vital:
-        # The others follow from it: they are counted, and not told apart.
+        # The others follow from it: they are counted, not listed.
         names = [*sorted(vital, key=VITAL.index), *often, *lone]
         yield _nan(history, names, last, Severity.ERROR)
     elif any(name in VITAL for name in _bad_now(history)):
@@ -79,15 +75,16 @@ def _bad_now(history: History) -> Iterator[str]:
 
 def _nan(history: History, names: list[str], first: int, severity: Severity) -> Alarm:
     more = f" and {len(names) - 1} more metrics" if len(names) > 1 else ""
-    text, fix = f"NaN or Inf{more}, once", "watch it"
-    if severity is Severity.ERROR:
-        text = f"NaN or Inf{more}; last good step {history.sound_until(first)}"
-        fix = f"look into step {first}; {history.resume(first)}"
-    return Alarm("run-alarm-nan", severity, names[0], first, f"{names[0]} NaN", text, fix)
+    metric, what = names[0], f"{names[0]} NaN"
+    if severity is not Severity.ERROR:
+        return alarm(severity, "run-alarm-nan.once", metric, first, what, more=more)
+    known: dict[str, object] = {"more": more, "good": history.sound_until(first)}
+    known |= {"step": first, "resume": history.resume(first)}
+    return alarm(severity, "run-alarm-nan.broken", metric, first, what, **known)
 
 
 def floor(history: History) -> Iterator[Alarm]:
-    """The reward fell to the lowest that there is and stays there for three steps."""
+    """The reward fell to its lowest value and stays there for three steps."""
     tail = history.tail(REWARD, _RUN)
     if len(tail) < _RUN or max(tail) - min(tail) > _SAME:
         return
@@ -98,22 +95,22 @@ def floor(history: History) -> Iterator[Alarm]:
     if statistics.median(before[-_BEFORE:]) <= level + _SAME:
         return
     first = history.since(REWARD, lambda value: value <= level + _SAME)
-    text = f"fell to its lowest value, {level:g}, and stays there"
-    fix = f"read the answers of step {first}; {history.resume(first)}"
-    yield Alarm("run-alarm-reward", Severity.ERROR, REWARD, first, "reward floor", text, fix)
+    known: dict[str, object] = {"level": level, "step": first, "resume": history.resume(first)}
+    what = "reward floor"
+    yield alarm(Severity.ERROR, "run-alarm-reward.floor", REWARD, first, what, **known)
 
 
 def no_signal(history: History) -> Iterator[Alarm]:
-    """From the start every answer has got the same reward: nothing can be learned from it."""
+    """Every answer from the start got the same reward: there is no learning signal."""
     if len(history.values[REWARD]) != _START:
         return
     values = history.finite("critic/rewards/min") + history.finite("critic/rewards/max")
     if len(values) != 2 * _START or max(values) - min(values) > _SAME:
         return
-    text = f"every answer of the first {_START} steps got the same reward, {values[0]:g}"
-    fix = "score some answers by hand: reprise data check --reward"
     first = history.steps[REWARD][0]
-    yield Alarm("run-alarm-reward", Severity.WARNING, REWARD, first, "no reward", text, fix)
+    known: dict[str, object] = {"steps": _START, "level": values[0]}
+    what = "no reward"
+    yield alarm(Severity.WARNING, "run-alarm-reward.constant", REWARD, first, what, **known)
 
 
 def entropy(history: History) -> Iterator[Alarm]:
@@ -126,10 +123,9 @@ def entropy(history: History) -> Iterator[Alarm]:
     if usual <= 0 or max(tail) >= limit:
         return
     first = history.since(_ENTROPY, lambda value: value < limit)
-    text = f"{tail[-1]:.3g}, below {_ENTROPY_SHARE:.0%} of its first steps' {usual:.3g}"
-    fix = "answers no longer vary: a lower learning rate, a higher clip_ratio_high, or a KL term"
+    known: dict[str, object] = {"now": tail[-1], "share": _ENTROPY_SHARE, "usual": usual}
     what = "entropy collapse"
-    yield Alarm("run-alarm-entropy", Severity.WARNING, _ENTROPY, first, what, text, fix)
+    yield alarm(Severity.WARNING, "run-alarm-entropy.collapsed", _ENTROPY, first, what, **known)
 
 
 def probs_diff(history: History, ceiling: float) -> Iterator[Alarm]:
@@ -138,21 +134,17 @@ def probs_diff(history: History, ceiling: float) -> Iterator[Alarm]:
     if not tail or tail[-1] <= ceiling:
         return
     first = history.probs_since(lambda value: value > ceiling)
-    rule, what = "run-alarm-probs-diff", "probs diff above its ceiling"
-    text = f"{tail[-1]:.4g}, above its ceiling {ceiling:g}"
-    fix = "a single step is no fault; watch it"
-    yield Alarm(rule, Severity.NOTE, PROBS, first, what, text, fix)
+    what = "probs diff above the ceiling"
+    known: dict[str, object] = {"now": tail[-1], "ceiling": ceiling}
+    yield alarm(Severity.NOTE, "run-alarm-probs-diff.once", PROBS, first, what, **known)
     if len(tail) < PROBS_RUN or min(tail) <= ceiling:
         return
     grown = history.growth()
     if grown < _GROWN and min(tail) <= _FAR * ceiling:
         return
     slope = (tail[-1] - tail[0]) / (PROBS_RUN - 1)
-    text = (
-        f"above its ceiling {ceiling:g} since step {first}, now {tail[-1]:.4g}, "
-        f"{slope:+.2g} a step, {grown:.1f} times its lowest level"
-    )
-    yield Alarm(rule, Severity.ERROR, PROBS, first, what, text, _MISMATCH)
+    known |= {"step": first, "slope": slope, "grown": grown}
+    yield alarm(Severity.ERROR, "run-alarm-probs-diff.sustained", PROBS, first, what, **known)
 
 
 def growing(history: History, ceiling: float) -> Iterator[Alarm]:
@@ -161,10 +153,10 @@ def growing(history: History, ceiling: float) -> Iterator[Alarm]:
     grown = history.growth()
     if grown < _GROWING or statistics.median(tail) < ceiling / 3:
         return
-    text = f"grows: {statistics.median(tail):.4g}, {grown:.1f} times its lowest level"
     first = history.last or 0
-    rule, what = "run-alarm-probs-growth", "probs diff grows"
-    yield Alarm(rule, Severity.WARNING, PROBS, first, what, text, _MISMATCH)
+    known: dict[str, object] = {"now": statistics.median(tail), "grown": grown}
+    what = "probs diff grows"
+    yield alarm(Severity.WARNING, "run-alarm-probs-growth.grows", PROBS, first, what, **known)
 
 
 def length(history: History, limit: int | None) -> Iterator[Alarm]:
@@ -180,12 +172,13 @@ def length(history: History, limit: int | None) -> Iterator[Alarm]:
     most = min(clip) >= _MOST
     share = _MOST if most else _MANY
     first = history.since(_CLIP, lambda value: value >= share)
-    text = f"{clip[-1]:.0%} of the answers are cut off at the length limit"
-    severity, fix = Severity.ERROR, f"read the answers of step {first}; {history.resume(first)}"
+    known: dict[str, object] = {"share": clip[-1]}
+    what = "length limit"
     if not most:
-        severity = Severity.WARNING
-        fix = "raise data.max_response_length, or add the overlong penalty"
-    yield Alarm("run-alarm-length", severity, _CLIP, first, "length limit", text, fix)
+        yield alarm(Severity.WARNING, "run-alarm-length.many", _CLIP, first, what, **known)
+        return
+    known |= {"step": first, "resume": history.resume(first)}
+    yield alarm(Severity.ERROR, "run-alarm-length.most", _CLIP, first, what, **known)
 
 
 def _at_the_limit(history: History, limit: int | None) -> bool:

@@ -1,7 +1,7 @@
-"""Alarms on the numbers of a run while it trains: what broke, at which step, what to look at.
+"""Alarms on the metrics of a run while it trains: what broke, at which step, what to check.
 
-An alarm is told once. When a later attempt trains a step again, what was seen from that step on
-is forgotten and may be told anew.
+An alarm is shown once. When a later attempt trains a step again, alarms from that step on are
+forgotten and can be shown again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def alarm_settings(config: Mapping[str, Any], probs_ceiling: float | None = None
 
 
 class Alarms:
-    """Fed with one step after another; gives back what is new to tell.
+    """Takes one step after another; returns the new alarms.
 
     `saved` gives the steps of the complete checkpoints, for the advice where to continue; it is
-    asked only when there is something to tell.
+    called only for an alarm.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Alarms:
     ) -> None:
         self.settings = settings or AlarmSettings()
         self._history = History(lambda: iter(saved()))
-        self._told: dict[tuple[str, Severity, str], tuple[Alarm, Finding]] = {}
+        self._shown: dict[tuple[str, Severity, str], tuple[Alarm, Finding]] = {}
 
     def standing(self) -> list[Finding]:
-        """What was told and not forgotten, in the order of telling."""
-        return [finding for _, finding in self._told.values()]
+        """The alarms that were shown and still hold, in order."""
+        return [finding for _, finding in self._shown.values()]
 
     def feed(self, step: int, values: Mapping[str, float]) -> list[Finding]:
         """Take one step's metrics, name to value; a record of a validation alone is left out."""
@@ -61,8 +61,8 @@ class Alarms:
             return []
         if self._history.last is not None and step <= self._history.last:
             self._history.rewind(step)
-            kept = ((key, told) for key, told in self._told.items() if told[0].first < step)
-            self._told = dict(kept)
+            kept = ((key, shown) for key, shown in self._shown.items() if shown[0].first < step)
+            self._shown = dict(kept)
         self._history.add(step, values)
         return [self._tell(alarm) for alarm in self._found() if self._is_new(alarm)]
 
@@ -76,16 +76,16 @@ class Alarms:
         yield from alarm_rules.length(self._history, self.settings.response_limit)
 
     def _is_new(self, alarm: Alarm) -> bool:
-        # What was told as an error is not told again as less.
+        # An alarm shown as an error is not shown again as less.
         severities = (alarm.severity, Severity.ERROR)
-        return not any((alarm.rule, severity, alarm.what) in self._told for severity in severities)
+        return not any((alarm.rule, severity, alarm.what) in self._shown for severity in severities)
 
     def _tell(self, alarm: Alarm) -> Finding:
         earlier = sorted(
             {
-                (told.first, told.what)
-                for told, _ in self._told.values()
-                if told.first <= alarm.first and told.what != alarm.what
+                (shown.first, shown.what)
+                for shown, _ in self._shown.values()
+                if shown.first <= alarm.first and shown.what != alarm.what
             }
         )
         text = alarm.message
@@ -94,5 +94,5 @@ class Alarms:
             text += f" (before it: {events})"
         where = f"{alarm.metric}@{alarm.first}"
         finding = Finding(alarm.rule, alarm.severity, where, text, alarm.fix)
-        self._told[alarm.rule, alarm.severity, alarm.what] = (alarm, finding)
+        self._shown[alarm.rule, alarm.severity, alarm.what] = (alarm, finding)
         return finding

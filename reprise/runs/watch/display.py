@@ -1,4 +1,4 @@
-"""What the operator sees of a run: phases with their seconds, then step, reward and time left."""
+"""Display of a run: phases with their seconds, then step, reward and time left."""
 
 from __future__ import annotations
 

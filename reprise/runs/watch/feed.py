@@ -74,7 +74,7 @@ class Feed:
         return [(file.path, file.error) for file in files if file.error]
 
     def from_log(self, number: int, text: str) -> list[Record]:
-        """The steps that the console lines in `text`, the whole log of an attempt, newly tell.
+        """New steps from the console lines in `text`, the whole log of an attempt.
 
         A last line without its end is still being written: its last number may lack digits.
         """

@@ -13,19 +13,19 @@ from typing import Any
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Finding, Severity
 from reprise.metrics import is_validation
+from reprise.models.checkpoints.find import TRACKER, SavedStep, read_step, read_steps, step_folders
+from reprise.models.checkpoints.layouts import folder_bytes
+from reprise.runs.ray.contact import GONE, Contact, contact_of, last_attempt
+from reprise.runs.ray.nodes import list_nodes
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.pulse import supervised
+from reprise.runs.state.state import LIVE, Attempt, RunState
+from reprise.runs.supervise.resume import checkpoints_of
 from reprise.runs.watch import watchers
 from reprise.runs.watch.alarms import Alarms, AlarmSettings
-from reprise.models.checkpoints.find import TRACKER, SavedStep, read_step, read_steps, step_folders
-from reprise.runs.ray.contact import GONE, Contact, contact_of, last_attempt
 from reprise.runs.watch.feed import Feed, Record
-from reprise.runs.state.folder import RunFolder
-from reprise.models.checkpoints.layouts import folder_bytes
-from reprise.runs.ray.nodes import list_nodes
 from reprise.runs.watch.pending import Waits, pending
-from reprise.runs.state.pulse import supervised
-from reprise.runs.supervise.resume import checkpoints_of
 from reprise.runs.watch.seen import NUMBERS, Seen, age
-from reprise.runs.state.state import LIVE, Attempt, RunState
 
 __all__ = ["Monitor"]
 
@@ -36,7 +36,7 @@ _RENEW_LOOKS = 15
 
 
 class Monitor:
-    """One run, looked at from the start of its first attempt. `contact` None: only its folder."""
+    """Watches one run from its first attempt on. `contact` None: only its folder."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Monitor:
         self._alarms = Alarms(settings, self._saved)
         self._seen = Seen(folder.name, "", "")
         self._seconds: list[float] = []
-        # Attempt and time of reading of the last record: another attempt's says nothing of silence.
+        # Attempt and reading time of the last record: another attempt's does not count for silence.
         self._last_record = (0, 0.0)
         self._stamp = (0, 0.0)
         self._stamped = 0.0
@@ -65,7 +65,7 @@ class Monitor:
         self._full: list[str] = []
         # Alarms of the numbers that came since the last look, with the attempt that they are of.
         self._new: list[tuple[int, Finding]] = []
-        # By rule, where and severity: the attempt in which it was last told.
+        # By rule, where and severity: the attempt in which it was last shown.
         self._told: dict[tuple[str, str, Severity], float] = {}
         self._saved_at = 0.0
         self._saved_size = 0
@@ -107,7 +107,7 @@ class Monitor:
         return seen
 
     def told_before(self, alarms: Iterable[Mapping[str, Any]]) -> None:
-        """Count `alarms` (rule, where, severity, attempt) as told: by an earlier watch."""
+        """Count `alarms` (rule, where, severity, attempt) as shown by an earlier watch."""
         for alarm in alarms:
             key = (str(alarm["rule"]), str(alarm["where"]), Severity(alarm["severity"]))
             self._told[key] = max(self._told.get(key, 0), alarm.get("attempt") or math.inf)
@@ -140,7 +140,7 @@ class Monitor:
         asked = live and unseen and self.unanswered is None
         if attempt is None or self.contact is None or not asked:
             return self._feed.new(number)
-        # Nobody copies the log of a job whose storage is not seen from here.
+        # No command copies the log, and this machine has no access to the storage of the job.
         records = self._feed.new(number - 1)
         if now - self._log_at < _LOG_SECONDS:
             return records
@@ -280,7 +280,7 @@ class Monitor:
 
 
 def _unreadable(path: Path, why: str) -> CannotTell:
-    return CannotTell('run-unread.what-holds-known', str(path), why=why)
+    return CannotTell("run-unread.skipped", str(path), reason=why)
 
 
 def _folder_key(folder: Path) -> tuple[object, ...]:
@@ -298,7 +298,7 @@ def _newest_whole(folder: Path) -> SavedStep | None:
         try:
             step = read_step(path)
         except PermissionError as error:
-            raise OperatorError('run-unread.plain', str(path), strerror=error.strerror) from None
+            raise OperatorError("run-unread.denied", str(path), reason=error.strerror) from None
         except OSError:
             continue
         if step.complete:

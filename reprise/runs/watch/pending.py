@@ -1,4 +1,4 @@
-"""What a Ray cluster waits for, by its State API: why no step comes."""
+"""Pending work of a Ray cluster, from its State API: why no step comes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from reprise.runs.ray.nodes import ask_dashboard, list_nodes
 
 __all__ = ["Waits", "pending"]
 
-_RULE = "run-pending"
 _SECONDS = 10.0
 _WAITING_GROUPS = frozenset({"PENDING", "RESCHEDULING", "PREPARED"})
 _WAITING_ACTORS = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING"})
@@ -28,7 +27,7 @@ class Waits:
 
     @property
     def stuck(self) -> bool:
-        """Whether something is there that a start-up does not have."""
+        """Whether a group is not placed or a node is dead, which a normal start does not have."""
         return bool(self.groups or self.dead)
 
     @property
@@ -53,7 +52,7 @@ def pending(address: str, token: str | None, job: str | None = None) -> Waits:
     groups = _of(driver, "creator_job_id", _ask(address, token, "placement_groups"))
     actors = _of(driver, "job_id", _ask(address, token, "actors"))
     alive = [node for node in nodes if node.alive]
-    offered = f"{len(alive)} living nodes have {sum(node.gpus for node in alive):g} GPUs"
+    offered = f"{len(alive)} nodes are alive, with {sum(node.gpus for node in alive):g} GPUs"
     waiting = Counter(
         str(item.get("class_name")) for item in actors if item.get("state") in _WAITING_ACTORS
     )
@@ -62,7 +61,7 @@ def pending(address: str, token: str | None, job: str | None = None) -> Waits:
             f"{_group(item)}; {offered}" for item in groups if item.get("state") in _WAITING_GROUPS
         ),
         dead=tuple(
-            f"node {node.name} ({node.ip}) is {node.state}: {node.reason or 'Ray gives no reason'}"
+            f"node {node.name} ({node.ip}) is {node.state}: {node.reason or 'no reason given'}"
             for node in nodes
             if not node.alive
         ),
@@ -80,7 +79,7 @@ def _driver(address: str, token: str | None, job: str) -> str | None:
     """Ray's own number of the job `job`; None before its driver has connected."""
     return ask_dashboard(
         *(address, f"api/jobs/{job}", token, {}),
-        *(_RULE, f"job {job}"),
+        *("run-pending.job", {"job": job}),
         lambda answer: answer["job_id"] or None,
         seconds=_SECONDS + 5,
     )
@@ -91,7 +90,7 @@ def _ask(address: str, token: str | None, what: str) -> list[Mapping[str, Any]]:
     query = {"detail": "1", "limit": "10000", "timeout": f"{_SECONDS:g}"}
     return ask_dashboard(
         *(address, f"api/v0/{what}", token, query),
-        *(_RULE, f"the list of {what}"),
+        *("run-pending.list", {"kind": what}),
         lambda answer: [
             item for item in answer["data"]["result"]["result"] if isinstance(item, dict)
         ],
@@ -108,7 +107,7 @@ def _group(item: Mapping[str, Any]) -> str:
     stats = item.get("stats") or {}
     state = stats.get("scheduling_state") or item.get("state")
     name = item.get("name") or str(item.get("placement_group_id"))[:12]
-    return f"placement group {name} asks for {bundles or 'resources'} and is not placed ({state})"
+    return f"placement group {name} needs {bundles or 'resources'} and is not placed ({state})"
 
 
 def _resources(resources: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Does a job still get anywhere? What counts as progress, and for how long none may come."""
+"""Progress of a job: what counts, and for how long none may come."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class StepLine:
 
 @dataclass(slots=True)
 class ProgressWatch:
-    """Tells a job that works from one that only repeats itself.
+    """Distinguishes a job that works from one that only repeats itself.
 
     Progress is a metrics record, or a log line of a kind not seen before: a process that waits
-    for ever often goes on printing the same warning with another time in it. Times are seconds
+    forever often keeps printing the same warning with another time in it. Times are seconds
     of a monotonic clock, given by the caller.
     """
 

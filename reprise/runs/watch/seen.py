@@ -1,4 +1,4 @@
-"""What is seen of a run at one moment, in numbers and in words."""
+"""The state of a run at one moment, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NUMBERS = {
     "clip ratio": "response_length/clip_ratio",
     "throughput": "perf/throughput",
 }
-"""What is shown of each step, and the name that verl logs it under. Throughput: tokens a second
-and card; response length: tokens; KL: of the rollout's policy and the trainer's (nats a token)."""
+"""What is shown of each step, and its metric of verl. Throughput: tokens per second
+per GPU; response length: tokens; KL: of the rollout's policy and the trainer's (nats a token)."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Seen:
     """One look at a run. Times are seconds; `None`: not known, or not there yet.
 
     `state` is run.json's, `job` Ray's own word on the attempt's job. `standing` are the alarms
-    that hold, `fresh` those not told before.
+    that hold, `fresh` those not shown before.
     """
 
     run: str
@@ -57,7 +57,7 @@ class Seen:
         return self.step_seconds * max(self.total - self.step, 0)
 
     def to_json(self) -> dict[str, Any]:
-        """The look as `--json` prints it; the findings stand in the report."""
+        """The look as `--json` prints it; the findings are in the report."""
         found = asdict(self)
         del found["standing"], found["fresh"]
         if self.validation is not None:
@@ -98,7 +98,7 @@ def table_rows(seen: Seen) -> Iterator[tuple[str, str]]:
     yield "step", ", ".join(words)
     for label in NUMBERS:
         if label in seen.values:
-            unit = {"response length": " tokens", "throughput": " tokens/s a card"}.get(label, "")
+            unit = {"response length": " tokens", "throughput": " tokens/s per GPU"}.get(label, "")
             yield label, f"{seen.values[label]:.4g}{unit}"
     if seen.validation is not None:
         name, value, step = seen.validation

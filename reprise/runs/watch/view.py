@@ -15,28 +15,28 @@ from rich.text import Text
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Finding, Severity
 from reprise.core.progress import Screen
-from reprise.runs.watch.alarms import AlarmSettings
-from reprise.runs.state.attempt import AttemptEnd
 from reprise.runs.ray.contact import GONE, Contact, contact_of
-from reprise.runs.state.folder import RunFolder
-from reprise.runs.supervise.following import LOST_SECONDS, Follower, follow
 from reprise.runs.ray.jobs import ENDED, Jobs
-from reprise.runs.watch.monitor import Monitor
+from reprise.runs.state.attempt import AttemptEnd
+from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import supervised
-from reprise.runs.watch.seen import Seen, duration, step_line, table_rows
 from reprise.runs.state.state import LIVE
+from reprise.runs.supervise.following import LOST_SECONDS, Follower, follow
+from reprise.runs.watch.alarms import AlarmSettings
+from reprise.runs.watch.monitor import Monitor
+from reprise.runs.watch.seen import Seen, duration, step_line, table_rows
 
 __all__ = ["Limits", "View", "attend", "table_of", "watch"]
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _POLL_SECONDS = 2.0
-# A Jobs API that does not answer for this long is not waited for.
+# Maximum time without an answer of the Jobs API.
 _LOST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds without a sign of life of the job, and without an answer of its Ray."""
+    """Seconds without progress of the job, and without an answer of its Ray."""
 
     stall: float
     lost: float = LOST_SECONDS
@@ -45,7 +45,7 @@ class Limits:
 class View(Screen):
     """Shows one look after another on standard error; a context manager.
 
-    `plain` forces lines; by default they are used where standard error is no terminal.
+    `plain` forces lines; by default they are used if standard error is not a terminal.
     """
 
     def __init__(self, plain: bool | None = None, quiet: bool = False) -> None:
@@ -69,7 +69,7 @@ class View(Screen):
             self.line(f"start-up: {name}")
 
     def show(self, seen: Seen) -> None:
-        """Show a look: the table anew, or a line when there is a new step; alarms once."""
+        """Show a look: the updated table, or a line when there is a new step; alarms once."""
         for finding in seen.fresh:
             self.line(_alarm_line(finding))
         if self._live is not None:
@@ -78,7 +78,7 @@ class View(Screen):
         elif self._step != (seen.attempt, seen.step):
             if self._step is not None and self._step[0] != seen.attempt:
                 place = "the start" if seen.resumed_from is None else f"step {seen.resumed_from}"
-                self.line(f"attempt {seen.attempt} goes on from {place}")
+                self.line(f"attempt {seen.attempt} continues from {place}")
             else:
                 self.line(step_line(seen))
             self._step = (seen.attempt, seen.step)
@@ -123,7 +123,7 @@ def watch(
     monitor = Monitor(folder, contact, settings)
     monitor.told_before(event for event in folder.events() if event.get("event") == "alarm")
 
-    told: set[str] = set()
+    shown: set[str] = set()
     silent = False
 
     def look() -> None:
@@ -131,9 +131,9 @@ def watch(
         try:
             seen = monitor.look()
         except (OperatorError, OSError) as error:
-            # What cannot be looked at does not end the watch of a job that goes on.
-            if str(error) not in told:
-                told.add(str(error))
+            # A failed look does not end the watch: the job continues.
+            if str(error) not in shown:
+                shown.add(str(error))
                 view.line(str(error))
             return
         for finding in seen.fresh:
@@ -141,10 +141,10 @@ def watch(
         unanswered = monitor.unanswered
         if unanswered is not None and not silent:
             said = f"{unanswered.where}: {unanswered.message}"
-            view.line(f"{said}; waited for: {duration(limits.lost)}")
+            view.line(f"{said}; waiting up to {duration(limits.lost)}")
         silent = unanswered is not None
-        for text in sorted({f"{item.where}: {item.message}" for item in monitor.unread} - told):
-            told.add(text)
+        for text in sorted({f"{item.where}: {item.message}" for item in monitor.unread} - shown):
+            shown.add(text)
             view.line(text)
         view.show(seen)
 
@@ -162,8 +162,8 @@ def attend(
 ) -> Iterator[Seen]:
     """Look until the run is no longer live or its job has ended; yields each look.
 
-    A cluster that does not answer for `patience` seconds ends it as well. For who attaches to a
-    run that another command supervises, or nobody: nothing is written.
+    A cluster that does not answer for `patience` seconds ends it as well. For a run that another
+    command supervises, or no command: nothing is written.
     """
     silent = 0
     while True:
@@ -175,8 +175,8 @@ def attend(
             view.line(f"{monitor.unanswered.where}: {monitor.unanswered.message}")
         if seen.state not in LIVE or silent > patience / _POLL_SECONDS:
             return
-        # A supervisor writes how an attempt ended, and may begin the next; without one, and
-        # without the cluster's word, nobody would tell the end.
+        # A supervisor writes how an attempt ended, and may begin the next; without one, only the
+        # cluster can report the end.
         over = monitor.contact is None or seen.job in (*ENDED, GONE)
         if over and not supervised(monitor.folder, monitor.folder.read()):
             return

@@ -1,4 +1,4 @@
-"""Alarms on what surrounds a run: silence, what it waits for, disks that fill."""
+"""Alarms on the surroundings of a run: no steps, pending resources, full disks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reprise.core.findings import Finding, Severity
+from reprise.core.findings import Finding, Severity, make_finding
 
 __all__ = ["SILENCE_FACTOR", "disk", "disk_lines", "disks", "silence", "silent"]
 
@@ -17,12 +17,12 @@ LEAST_SILENCE = 60.0
 FIRST_STEP_SECONDS = 1800.0
 """Before the first step: 598 GB of weights are read and 16 engines started in less."""
 PLACED_SECONDS = 120.0
-"""After so long a placement group that is not placed, or a dead node, is told of at once."""
+"""After this time a placement group that is not placed, or a dead node, is an alarm."""
 _GIB = 2**30
 _LEAST_FREE = 1 * _GIB
 _LEAST_SHARE = 0.01
 _AMPLE = 50 * _GIB
-"""So much is room for logs on any file system: a hundredth of ten petabytes is not nearly full."""
+"""Enough for logs on any file system: 1 % of ten petabytes is not nearly full."""
 
 
 def silent(since: float, step_seconds: float | None) -> bool:
@@ -35,28 +35,31 @@ def silent(since: float, step_seconds: float | None) -> bool:
 def silence(
     run: str, step: int, since: float, step_seconds: float | None, waits: Iterable[str] | None
 ) -> Finding:
-    """The alarm that no step comes, with what the cluster waits for; None: it was not asked."""
+    """The alarm that no step comes; `waits`: what the cluster waits for, None if not asked."""
     where = f"{run}@{step}"
-    usual = "" if step_seconds is None else f", {since / step_seconds:.0f} times the median step"
-    waiting = "; ".join(waits or ())
-    text = f"no step for {since:.0f} s{usual}; "
-    text += f"the cluster waits: {waiting}" if waiting else "nothing is pending"
+    factor = "" if step_seconds is None else f", {since / step_seconds:.0f} times the median step"
+    known: dict[str, object] = {"seconds": since, "factor": factor, "run": run}
     if waits is None:
-        text = f"no step for {since:.0f} s{usual}; the cluster could not be asked why"
-    fix = f"read the log: reprise logs {run}; end the run: reprise stop {run}"
-    return Finding("run-alarm-silence", Severity.WARNING, where, text, fix)
+        return _alarm(Severity.WARNING, "run-alarm-silence.not-queried", where, **known)
+    if waiting := "; ".join(waits):
+        known["waits"] = waiting
+        return _alarm(Severity.WARNING, "run-alarm-silence.waiting", where, **known)
+    return _alarm(Severity.WARNING, "run-alarm-silence.idle", where, **known)
+
+
+def _alarm(severity: Severity, text: str, where: str, **values: object) -> Finding:
+    return make_finding(severity, text, where, None, "", values)
 
 
 def disk(path: Path, total: int, free: int, checkpoint: int) -> Finding | None:
     """The alarm for a file system of `total` bytes; `checkpoint`: bytes of the newest one, or 0."""
-    free_text = f"{free / _GIB:.1f} of {total / _GIB:.0f} GiB are free"
-    fix = f"free space on {path}, or set trainer.max_actor_ckpt_to_keep for the next attempt"
-    rule = "run-alarm-disk"
+    where = str(path)
+    known: dict[str, object] = {"free": free / _GIB, "total": total / _GIB, "path": path}
     if free < max(_LEAST_FREE, min(_LEAST_SHARE * total, _AMPLE)):
-        return Finding(rule, Severity.ERROR, str(path), f"nearly full: {free_text}", fix)
+        return _alarm(Severity.ERROR, "run-alarm-disk.nearly-full", where, **known)
     if free < checkpoint:
-        text = f"{free_text}, and the last checkpoint has {checkpoint / _GIB:.1f} GiB"
-        return Finding(rule, Severity.WARNING, str(path), f"{text}: the next will not fit", fix)
+        known["checkpoint"] = checkpoint / _GIB
+        return _alarm(Severity.WARNING, "run-alarm-disk.next-checkpoint", where, **known)
     return None
 
 
@@ -77,8 +80,8 @@ def disks(paths: Iterable[Path], checkpoint: int) -> Iterator[Finding]:
 
 def disk_lines(log: Path, lines: list[str]) -> Finding:
     """The alarm for Ray's own warnings of a node's full disk: the first line, their number."""
-    text = lines[0].strip()
-    if len(lines) > 1:
-        text += f" ({len(lines)} such lines)"
-    fix = "free space on that host: old sessions below Ray's temp dir, old checkpoints"
-    return Finding("run-alarm-disk", Severity.WARNING, str(log), text, fix)
+    first, where = lines[0].strip(), str(log)
+    if len(lines) == 1:
+        return _alarm(Severity.WARNING, "run-alarm-disk.ray-warning", where, line=first)
+    name, count = "run-alarm-disk.ray-warnings", len(lines)
+    return _alarm(Severity.WARNING, name, where, line=first, count=count)

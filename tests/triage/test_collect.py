@@ -1,0 +1,55 @@
+"""Logs of hosts, collected by the script that runs on them."""
+
+from pathlib import Path
+
+import pytest
+
+from reprise.core.project import find_project
+from reprise.flows.triage.explain import triage_attempt
+from reprise.flows.triage.logs import collect_logs
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.state import Outcome
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.40 GiB.\n"
+DIED = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    logs = tmp_path / "ray" / "session_latest" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "worker-a-01000000-41.err").write_text("x" * 400_000 + "\n" + OOM)
+    (logs / "raylet.out").write_text("started\n")
+    (logs / "unrelated.bin").write_bytes(b"\0" * 100)
+    (logs / "worker-b $(touch hit).err").write_text("quiet\n")
+    run = RunFolder.create(
+        tmp_path / "runs", "small", {"steps": 3, "ray": {"temp_dir": str(tmp_path / "ray")}}
+    )
+    run.begin_attempt(None)
+    run.log_file(1).write_text(DIED)
+    run.end_attempt(1, Outcome.FAILED, None, "")
+    return run
+
+
+def test_the_workers_own_log_names_the_root(run: RunFolder) -> None:
+    said: list[str] = []
+    collect_logs(find_project(), run, 1, False, None, said.append)
+    assert said == []
+    folder = run.path / "logs" / "attempt-1" / "localhost"
+    names = {path.name for path in folder.iterdir()}
+    assert {"worker-a-01000000-41.err", "raylet.out", "worker-b $(touch hit).err"} <= names
+    assert "unrelated.bin" not in names
+    # The end of a long log is kept, with its last line whole.
+    kept = (folder / "worker-a-01000000-41.err").read_text()
+    assert len(kept) == 300_000 and kept.endswith("\n" + OOM)
+    found = triage_attempt(find_project(), run, 1).diagnosis
+    assert found.category == "gpu_oom" and found.root is not None
+    assert found.root.first.host == "localhost"
+
+
+def test_a_run_without_a_ray_of_its_own_has_the_jobs_log_only(run: RunFolder) -> None:
+    with run.edit() as state:
+        state.ray = None
+    collect_logs(find_project(), run, 1, True, None, lambda text: None)
+    assert not (run.path / "logs" / "attempt-1").exists()
+    assert triage_attempt(find_project(), run, 1).diagnosis.root is None
