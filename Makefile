@@ -251,7 +251,7 @@ docs: ## Write docs/cli.md (commands' help), docs/rules.md (registry), docs/sche
 
 docs-site: docs ## Build docs/ as a site, without a network
 	@.venv/bin/mkdocs build --quiet --strict
-	@printf 'file://%s/.cache/site/tutorial.html\n' "$$PWD"
+	@printf 'file://%s/.cache/site/tutorial.html\n' "$$(pwd)"
 
 lock-requirements: ## Rewrite requirements/*.txt from *.in (needs an index)
 	@$(DEV)

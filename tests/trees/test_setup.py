@@ -96,7 +96,7 @@ def test_a_server_that_refuses_commits_is_asked_by_name(upstream: Upstream, root
         tree = upstream.tree(first, url=f"{url}tool.git")
         placed = place_tree(root, "tool", tree)
     exact(placed, tree)
-    assert "taken by its name refs/tags/v1" in placed.notes[0]
+    assert "fetched by its name refs/tags/v1" in placed.notes[0]
     assert run_git(placed.path, "rev-list", "--count", "--all") == "1"
 
 
