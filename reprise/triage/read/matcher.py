@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Sequence
-
-import hyperscan
+from typing import Any
 
 from reprise.triage.model import Role
 from reprise.triage.patterns import Pattern
+
+hyperscan: Any = None
+with contextlib.suppress(ImportError):
+    # A machine that takes its packages from a site tree may lack it: then each literal is looked
+    # for by itself, which is slower and finds the same.
+    import hyperscan
 
 __all__ = ["ABOVE", "BARE", "FRAME", "HEADER", "STEP", "Matcher"]
 
@@ -36,6 +42,11 @@ class Matcher:
                 literals.setdefault(text, []).append(index)
         self._patterns: list[list[int]] = [[] for _ in _STRUCTURE] + list(literals.values())
         expressions = [*_STRUCTURE, *(re.escape(text).encode() for text in literals)]
+        self._database: Any = None
+        self._alone: list[re.Pattern[bytes]] = []
+        if hyperscan is None:
+            self._alone = [re.compile(expression) for expression in expressions]
+            return
         self._database = hyperscan.Database()
         self._database.compile(
             expressions=expressions,
@@ -51,6 +62,10 @@ class Matcher:
     def find(self, block: bytes) -> list[tuple[int, int]]:
         """(end offset, number) of every literal in `block`, by offset."""
         found: list[tuple[int, int]] = []
+        if self._database is None:
+            for number, pattern in enumerate(self._alone):
+                found += [(match.end(), number) for match in pattern.finditer(block)]
+            return sorted(found)
 
         def on_match(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
             found.append((end, number))
