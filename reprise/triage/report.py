@@ -81,7 +81,7 @@ def _rivals(report: Report, examined: Examined) -> None:
         report.note(
             "triage-order",
             _where(examined, rival.first),
-            f"as early as the root, as far as the clocks can tell: {_short(rival.first.text)}",
+            f"as early as the root within the accuracy of the clocks: {_short(rival.first.text)}",
             "measure the clocks and pass --clock HOST=SECONDS",
         )
 
