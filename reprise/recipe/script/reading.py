@@ -67,7 +67,7 @@ def read_text(
         try:
             interpreter.source(text)
         except TooMuch:
-            too_much = "its loops, or the texts that they make, are longer than what is read"
+            too_much = "its loops, its texts or its nesting go beyond what is read"
         except RecursionError:
             too_much = "it is nested too deeply to be read"
         except (ValueError, OverflowError):

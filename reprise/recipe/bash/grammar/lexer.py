@@ -15,6 +15,7 @@ from reprise.recipe.bash.grammar.syntax import (
     Substitution,
     Word,
 )
+from reprise.recipe.bash.run import TooMuch
 
 __all__ = ["Lexer", "word_of"]
 
@@ -34,6 +35,8 @@ _RUN = {
     "regex": re.compile(r"[^ \t\n\\'\"`$()]+"),
     "text": re.compile(r"[^\\`$]+"),
 }
+# Substitutions within substitutions: each level is parsed again when it is run.
+_DEEPEST = 50
 # Modes in which parentheses nest, and blanks within them belong to the word.
 _NESTED = {"arith": "()", "regex": "() \t"}
 _ESCAPES = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r",
@@ -52,6 +55,7 @@ class Lexer:
         self._first = first_row
         self._lines = [match.end() for match in re.finditer("\n", text)]
         self.comments: list[int] = []
+        self.depth = 0
 
     def row(self, at: int | None = None) -> int:
         """The line of a position."""
@@ -201,8 +205,10 @@ class Lexer:
         """Pass over commands up to their closing parenthesis, which is consumed."""
         from reprise.recipe.bash.grammar.parser import Parser
 
+        if self.depth >= _DEEPEST:
+            raise TooMuch
         inner = Parser(self.text, self._first)
-        inner.at = self.at
+        inner.at, inner.depth = self.at, self.depth + 1
         inner.sequence((")",))
         if not inner.starts(")"):
             raise self.fail("an opening parenthesis is not closed")
