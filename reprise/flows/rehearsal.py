@@ -310,9 +310,7 @@ def _end(
             state.reached = reached
 
 
-def _failure(
-    project: Project, folder: RunFolder, attempt: AttemptEnd, expected: int
-) -> Report:
+def _failure(project: Project, folder: RunFolder, attempt: AttemptEnd, expected: int) -> Report:
     """The report of a job that did not reach its last step: its first error line."""
     report = Report(COMMAND, data={"run": str(folder.path)})
     found = triage_attempt(project, folder, attempt.number)
