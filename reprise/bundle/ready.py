@@ -16,6 +16,7 @@ from reprise.lock.model import Data, Environment, Image, Lock, Machine, Package,
 from reprise.lock.read import data_folder
 from reprise.lock.requirements import read_pins
 from reprise.trees.checkout import Standing, inspect
+from reprise.trees.git import GitError, git
 
 __all__ = ["check_ready", "tree_places"]
 
@@ -35,6 +36,11 @@ def check_ready(
     written. Downloads and packing, which take minutes, follow it.
     """
     before = len(report.checks)
+    if (root / ".git").exists():
+        try:
+            git("rev-parse", "--git-dir", cwd=root)
+        except GitError as error:
+            report.unknown("bundle-project", error.where, error.message, error.fix)
     for name in chosen:
         for check in _checks(root, lock, name, chosen, machine, with_images):
             with adding(name, report):

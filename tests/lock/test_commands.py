@@ -122,8 +122,9 @@ def test_git_s_refusal_of_a_checkout_of_another_user_is_told(project: Path, tmp_
     run_git(project, "init", "-q")
     subprocess.run(["chown", "-R", "12345", str(project)], check=True)
     code, report = answer("bundle", "create", str(tmp_path / "b"), "tree.tool", HOME=str(tmp_path))
-    assert (code, report["verdict"]) == (2, "unknown")
-    (told,) = report["findings"]
+    assert (code, report["verdict"]) == (1, "problem")
+    told, missing = report["findings"]
+    assert missing["where"] == "tree.tool"
     assert "dubious ownership" in told["message"]
     assert told["fix"].startswith(f"git config --global --add safe.directory {project}")
 
