@@ -303,10 +303,10 @@ def test_every_way_of_declaring_is_read(tmp_path: Path, upstream: Upstream) -> N
     )
     report = found(contradicting(tmp_path, upstream, files, more))
     assert {finding.message.split(",")[0] for finding in report.errors()} == {
-        "asks for python<3.13",
-        "asks for transformers<5.9.0",
-        "asks for numpy>=3",
-        "asks for modelopt==0.44.0rc5",
+        "requires python<3.13",
+        "requires transformers<5.9.0",
+        "requires numpy>=3",
+        "requires modelopt==0.44.0rc5",
     }
 
 

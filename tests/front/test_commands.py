@@ -139,7 +139,7 @@ def test_a_terminal_that_knows_no_such_letters_is_told_all_the_same() -> None:
     # As bytes: where the tests' own locale has no such letters, Python cannot pass them on.
     done = typed("hosts", name.encode())
     assert (done.returncode, done.stderr) == (1, b"")
-    assert b"the hostfile does not exist" in done.stdout
+    assert b"hostfile not found" in done.stdout
     where = json.loads(typed("hosts", name.encode(), "--json").stdout)["findings"][0]["where"]
     assert where.isascii() and where.endswith("sts")
     plain = typed("hosts", name.encode(), "--json", PYTHONUTF8="1", PYTHONIOENCODING="ascii")
@@ -211,7 +211,10 @@ def test_an_endpoint_that_is_no_url_is_told(endpoint: str) -> None:
     done = typed("data", "fetch", "--json", HF_ENDPOINT=endpoint)
     assert (done.returncode, done.stderr) == (1, b"")
     assert json.loads(done.stdout)["findings"][0]["where"] == "HF_ENDPOINT"
-    assert b"error HF_ENDPOINT: is no URL: " in typed("data", "fetch", HF_ENDPOINT=endpoint).stdout
+    assert (
+        b"error HF_ENDPOINT: not a valid URL: "
+        in typed("data", "fetch", HF_ENDPOINT=endpoint).stdout
+    )
     assert typed("recipe", "list", HF_ENDPOINT=endpoint).returncode == 0
 
 
