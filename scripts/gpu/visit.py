@@ -100,7 +100,7 @@ def parity(out: Path, model: Path) -> list[dict[str, Any]]:
 
 
 def extension() -> dict[str, Any]:
-    """Build TransformerEngine's extension, which Megatron's runs need."""
+    """Build TransformerEngine's extension; FSDP needs it too: verl imports Megatron-LM for both."""
     command = ["python3", str(ROOT / "scripts/gpu/env.py"), "--engine", "megatron"]
     command += ["--site", str(ROOT.parent / "site")]
     return {"name": "te", "command": command, "gib": 0, "limit_s": 400}
@@ -112,10 +112,10 @@ def seeds(out: Path) -> list[dict[str, Any]]:
     model = ROOT / "recipes/rehearsal/model"
     checks = parity(out, model)
     runs = [reproduce(f"fsdp-{seed}", "fsdp", seed) for seed in SEEDS]
-    late = [reproduce(f"megatron-{seed}", "megatron", seed) for seed in SEEDS]
-    for row in late:
-        row["after"] = ["te"]
-    return [te, checks[0], *runs, *late, *checks[1:]]
+    runs += [reproduce(f"megatron-{seed}", "megatron", seed) for seed in SEEDS]
+    for row in runs:
+        row["after"] = [te["name"]]
+    return [te, checks[0], *runs, *checks[1:]]
 
 
 def more(_: Path) -> list[dict[str, Any]]:
@@ -147,14 +147,12 @@ def baselines(made: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def references(_: Path) -> list[dict[str, Any]]:
-    """Five seeds of each engine, FSDP's while the extension is built, then the two references."""
+    """The extension, five seeds of each engine, then the two references."""
     te = extension()
-    made: list[dict[str, Any]] = []
-    for seed in RECORDED:
-        made.append(reproduce(f"fsdp-{seed}", "fsdp", seed))
-        late = reproduce(f"megatron-{seed}", "megatron", seed)
-        made.append({**late, "after": ["te"]})
+    pairs = [(engine, seed) for seed in RECORDED for engine in ENGINES]
+    made = [reproduce(f"{engine}-{seed}", engine, seed) for engine, seed in pairs]
     for row in made:
+        row["after"] = [te["name"]]
         # FAIL against the reference that is to be replaced does not matter; `baseline` itself
         # runs what did not come to its end.
         row["good"] = [0, 1, 2]
