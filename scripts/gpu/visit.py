@@ -107,7 +107,7 @@ def extension() -> dict[str, Any]:
 
 
 def seeds(out: Path) -> list[dict[str, Any]]:
-    """Three honest seeds of each engine, with parity beside them while the extension is built."""
+    """Three honest seeds of each engine and parity, most of it after the extension is built."""
     te = extension()
     model = ROOT / "recipes/rehearsal/model"
     checks = parity(out, model)
