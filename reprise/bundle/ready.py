@@ -12,7 +12,7 @@ from reprise.core.files import sha256_file
 from reprise.core.findings import Report
 from reprise.core.pip import find_pip
 from reprise.images.carry import images_to_archive
-from reprise.lock.model import Data, Environment, Image, Lock, Machine, Package, Tree
+from reprise.lock.model import Data, Environment, Image, Lock, Machine, Package, Shipped, Tree
 from reprise.lock.read import data_folder
 from reprise.lock.requirements import read_pins
 from reprise.trees.checkout import Standing, inspect
@@ -77,6 +77,8 @@ def _checks(
             yield lambda: pinned_elsewhere(root, lock, chosen, entry)
         case Data() if machine != "gpu":
             yield lambda: _data(root, short, entry)
+        case Shipped():
+            yield lambda: _shipped(root, entry)
         case Image() if with_images and machine != "gpu":
             yield lambda: images_to_archive(lock, short, entry)
         case _:
@@ -121,6 +123,18 @@ def _environment(root: Path, lock: Lock, environment: Environment, machine: Mach
         if one.trim is not None:
             _there(root, one.trim)
             read_trim(root / one.trim)
+
+
+def _shipped(root: Path, shipped: Shipped) -> None:
+    folder = shipped.path.rpartition("/")[0]
+    for file, expected in shipped.digests().items():
+        path = f"{folder}/{file}"
+        _there(root, path)
+        found = sha256_file(root / path)
+        if found != expected:
+            raise OperatorError(
+                "bundle-file.sha256", path, found=found, expected=expected, path=path
+            )
 
 
 def _there(root: Path, file: str) -> None:

@@ -4,8 +4,9 @@
     scripts/gpu/env.py [--site FOLDER] [--engine megatron]
 
 FOLDER is the site tree of environment.gpu: `site` next to the project where the bundle's parts were
-put into place, else it is installed from the package index into .cache/gpu-site. With megatron
-TransformerEngine's torch extension is built too (85 s on 16 cores), from its source distribution.
+put into place, else it is installed from the package index into .cache/gpu-site. Where the tree has
+TransformerEngine its torch extension is built too (85 s on 16 cores), from its source distribution:
+verl imports Megatron-LM with either engine, and that imports TransformerEngine where it finds it.
 
 .venv-gpu has no copy of anything: a .pth file puts the site tree first and this machine's packages
 after it. provided.json lists the packages of the machine. GPU_PYTHON names another interpreter.
@@ -274,7 +275,7 @@ def main() -> int:
         site = find_site(options.site)
         make_venv(python, facts, site)
         provided = {**facts["versions"], "python": facts["python"], "cuda": facts["cuda"]}
-        if options.engine == "megatron":
+        if options.engine == "megatron" or (site / "transformer_engine").is_dir():
             provided["cublaslt_symbol_added"] = add_cublas_symbol(VENV)
             provided["extension_seconds"] = round(build_extension(VENV), 1)
         put(VENV / "provided.json", json.dumps(provided, indent=2) + "\n")

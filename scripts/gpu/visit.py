@@ -5,7 +5,8 @@
     python3 scripts/gpu/visit.py collect OUT           packs what came out into OUT/*.tar.xz
 
 Stages: `seeds` (build TransformerEngine's extension, log-probability parity, three seeds of each
-engine), `more` (seeds up to five, their references, and what `make` does with them), `claims`
+engine), `more` (seeds up to five, their references, and what `make` does with them), `references`
+(five seeds of each engine and the references of them, nothing else), `claims`
 (frozen actors, the overlong penalty through both spellings of its keys, the other Megatron-LM) and
 `sizes` (peak memory, of the sizes NAME; benchmarks/gpu/planner.py). Run in the project, where
 `make env` and env.py have been. docs/gpu.md says what was run.
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PYTHON = str(ROOT / ".venv-gpu/bin/python")
 OPERATOR = str(ROOT / ".venv/bin/python")
 SEEDS = (101, 102, 103)
+RECORDED = (101, 102, 103, 104, 105)
 ENGINES = ("fsdp", "megatron")
 # Small runs share a GPU: weights, vLLM's start-up and its cache of 1 GiB.
 # Thirty steps of Megatron-LM took 720 s where Python writes no bytecode and every start compiles.
@@ -97,22 +99,23 @@ def parity(out: Path, model: Path) -> list[dict[str, Any]]:
     return made
 
 
+def extension() -> dict[str, Any]:
+    """Build TransformerEngine's extension; FSDP needs it too: verl imports Megatron-LM for both."""
+    command = ["python3", str(ROOT / "scripts/gpu/env.py"), "--engine", "megatron"]
+    command += ["--site", str(ROOT.parent / "site")]
+    return {"name": "te", "command": command, "gib": 0, "limit_s": 400}
+
+
 def seeds(out: Path) -> list[dict[str, Any]]:
-    """Three correct seeds of each engine, with parity in parallel while the extension is built."""
-    te = {
-        "name": "te",
-        "command": ["python3", str(ROOT / "scripts/gpu/env.py"), "--engine", "megatron"],
-        "gib": 0,
-        "limit_s": 400,
-    }
-    te["command"] += ["--site", str(ROOT.parent / "site")]
+    """Three correct seeds of each engine and parity, most of it after the extension is built."""
+    te = extension()
     model = ROOT / "recipes/rehearsal/model"
     checks = parity(out, model)
     runs = [reproduce(f"fsdp-{seed}", "fsdp", seed) for seed in SEEDS]
-    late = [reproduce(f"megatron-{seed}", "megatron", seed) for seed in SEEDS]
-    for row in late:
-        row["after"] = ["te"]
-    return [te, checks[0], *runs, *late, *checks[1:]]
+    runs += [reproduce(f"megatron-{seed}", "megatron", seed) for seed in SEEDS]
+    for row in runs:
+        row["after"] = [te["name"]]
+    return [te, checks[0], *runs, *checks[1:]]
 
 
 def more(_: Path) -> list[dict[str, Any]]:
@@ -124,15 +127,36 @@ def more(_: Path) -> list[dict[str, Any]]:
     words = ("MODEL=rehearsal", "PLATFORM=gpu", "ENGINE=megatron")
     made.append(by_make("megatron-104", (), *words, "SEED=104"))
     made += [reproduce(f"fsdp-{seed}", "fsdp", seed) for seed in (104, 105)]
-    for engine in ENGINES:
-        before = [row["name"] for row in made if row["name"].startswith(f"{engine}-")]
-        command = [OPERATOR, "-m", "reprise", "baseline", "rehearsal", "--platform", "gpu"]
-        command += ["--engine", engine, "--seeds", "5", "--replace"]
-        row = {"name": f"baseline-{engine}", "command": command, **LIMITS}
-        made.append({**row, "after": before})
+    made += baselines(made)
     made.append(by_make("make-megatron", ("baseline-megatron",), *words))
     made.append(by_make("make-fsdp", ("baseline-fsdp",), "PLATFORM=gpu"))
     return made
+
+
+def baselines(made: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each engine's reference of five seeds, once its runs in `made` have ended well."""
+    rows: list[dict[str, Any]] = []
+    for engine in ENGINES:
+        before = [row["name"] for row in made if row["name"].startswith(f"{engine}-")]
+        name = f"baseline-{engine}"
+        command = [*alone(name, ROOT), OPERATOR, "-m", "reprise", "baseline", "rehearsal"]
+        command += ["--platform", "gpu", "--engine", engine, "--seeds", "5", "--replace"]
+        row = {"name": name, "command": command, **LIMITS}
+        rows.append({**row, "after": before})
+    return rows
+
+
+def references(_: Path) -> list[dict[str, Any]]:
+    """The extension, five seeds of each engine, then the two references."""
+    te = extension()
+    pairs = [(engine, seed) for seed in RECORDED for engine in ENGINES]
+    made = [reproduce(f"{engine}-{seed}", engine, seed) for engine, seed in pairs]
+    for row in made:
+        row["after"] = [te["name"]]
+        # FAIL against the reference that is to be replaced does not matter; `baseline` itself
+        # runs what did not come to its end.
+        row["good"] = [0, 1, 2]
+    return [te, *made, *baselines(made)]
 
 
 def claims(_: Path) -> list[dict[str, Any]]:
@@ -199,7 +223,13 @@ def collect(out: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run a stage, or collect."""
-    stages = {"seeds": seeds, "more": more, "claims": claims, "sizes": sizes}
+    stages = {
+        "seeds": seeds,
+        "more": more,
+        "references": references,
+        "claims": claims,
+        "sizes": sizes,
+    }
     known = len(arguments) >= 2 and arguments[0] in {*stages, "collect"}
     if not known or (len(arguments) > 2 and arguments[0] != "sizes"):
         print(__doc__, file=sys.stderr)
@@ -208,7 +238,10 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "collect":
         collect(out)
         return 0
-    prepare(out)
+    if arguments[0] == "references":
+        out.mkdir(parents=True, exist_ok=True)
+    else:
+        prepare(out)
     jobs = sizes(out, arguments[2:]) if arguments[0] == "sizes" else stages[arguments[0]](out)
     (out / "jobs.json").write_text(json.dumps(jobs, indent=1))
     script = str(ROOT / "scripts/gpu/jobs.py")

@@ -128,6 +128,8 @@ def named(command: str, lock: Lock) -> None:
 def test_a_printed_fix_works_as_typed(bare: Path, tmp_path: Path, machine: Any) -> None:
     path = bare / "versions.lock"
     lock = read_lock(path)
+    if not any(True for _ in lock.entries(machine)):
+        pytest.skip(f"versions.lock has no entry for {machine}")
     reports: list[Report] = [verify_lock(path, [], machine, Site(bare), False, None)]
     if machine != "operator":
         reports.append(create(path, tmp_path / "b", [], machine))
@@ -135,7 +137,7 @@ def test_a_printed_fix_works_as_typed(bare: Path, tmp_path: Path, machine: Any) 
         assert list(tmp_path.iterdir()) == []
     fixes = [finding.fix for report in reports for finding in report.findings]
     commands = {command for fix in fixes for command in COMMAND.findall(fix)}
-    assert commands
+    assert commands or not any(name.startswith("tree.") for name, _ in lock.entries(machine))
     for command in commands:
         accepts(command)
         named(command, lock)

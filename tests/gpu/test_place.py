@@ -14,10 +14,10 @@ import yaml
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.project import Project
-from reprise.flows import place as pipeline_place
 from reprise.flows.key import _recipe_key
 from reprise.flows.place import Place
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
+from reprise.machines import nvidia
 from reprise.recipe.check import check
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
@@ -171,7 +171,7 @@ def test_a_driver_that_hangs_is_not_waited_for(
     smi.write_text("#!/bin/sh\nexec sleep 300\n")
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(pipeline_place, "_SMI_SECONDS", 0.5)
+    monkeypatch.setattr(nvidia, "_INVENTORY_SECONDS", 0.5)
     began = time.monotonic()
     assert GPU_FSDP.device(Project(tmp_path)) == {"cards": [], "provided": {}}
     assert time.monotonic() - began < 100

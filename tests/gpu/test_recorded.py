@@ -104,11 +104,10 @@ def test_honest_seeds_pass_and_a_frozen_actor_fails(
     assert judged(verdicts, f"frozen-{engine}", other) == "FAIL"
 
 
-@pytest.mark.parametrize("seed", [101, 103])
-def test_the_same_seed_gave_the_same_values_in_two_visits(seed: int) -> None:
+def test_the_same_seed_gave_the_same_values_twice() -> None:
     files = (
-        HERE / f"runs/megatron-{seed}-cut.jsonl",
-        ROOT / f"recipes/rehearsal/reference-gpu-megatron/seed-{seed}.jsonl",
+        HERE / "runs/megatron-101-again.jsonl",
+        ROOT / "recipes/rehearsal/reference-gpu-megatron/seed-101.jsonl",
     )
     first, second = (
         {row["step"]: row["data"] for row in map(json.loads, file.read_text().splitlines())}
