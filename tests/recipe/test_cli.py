@@ -41,7 +41,7 @@ def test_check_prints_what_was_composed_with_what() -> None:
     assert out.startswith("composed with verl 0.9.0")
     assert "64 prompts x n 16 = 1024" in out
     assert "mini batch 128 > train batch 64" in out
-    assert "fix: actor_rollout_ref.actor.ppo_mini_batch_size<=64" in out
+    assert "fix: actor_rollout_ref.actor.ppo_mini_batch_size=64" in out
     assert "command line" in out
 
 
@@ -101,7 +101,7 @@ def test_a_script_whose_model_is_not_named_is_told_how() -> None:
     _, data = report("check", "--script", str(SCRIPTS / "hy3.sh"))
     missing = {c["rule"] for c in data["checks"] if c["state"] == "unknown"}
     fixes = {f["fix"] for f in data["findings"] if f["rule"] in missing}
-    assert fixes == {"name the recipe whose model, data and machine these are: --model MODEL"}
+    assert fixes == {"name the recipe of this model, data and machine: --model MODEL"}
 
 
 def test_environment_in_two_places(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_without_a_card_the_hosts_memory_counts(root: Path) -> None:
     assert plan(loaded, host_memory=1.5 * terms["total"]).exit_code == 1
     on_card = plan(load(root, "rehearsal", [Line("rehearsal/platform=gpu")]))
     assert [f.fix for f in on_card.findings if f.rule == "recipe-plan-training"] == [
-        "give --gpu-memory GiB"
+        "--gpu-memory GIB"
     ]
 
 
@@ -228,7 +228,7 @@ def test_a_containers_limit_is_its_memory(
     [
         ({}, "model_type is ''"),
         ({"model_type": "mamba"}, "model_type is 'mamba'"),
-        ({"hidden_size": -3, "vocab_size": "x"}, "no number from 1 for hidden_size, vocab_size"),
+        ({"hidden_size": -3, "vocab_size": "x"}, "expected a positive integer for hidden_size, vocab_size"),
     ],
 )
 def test_what_a_models_config_lacks_is_named(
