@@ -12,7 +12,7 @@ try $bin/mypy --strict reprise
 (cd plugins && exec ../$bin/mypy) || bad=1
 try $bin/mypy --strict scripts/cli_reference.py scripts/json_schemas.py scripts/lock_requirements.py scripts/venv_prune.py scripts/rules_reference.py scripts/pip_settings.py scripts/test_full.py
 # Shell files are found by name or first line; a checkout without git has them too.
-shells=$(grep -rlE --exclude-dir='.venv*' --exclude-dir='.git' --exclude-dir=third_party --exclude-dir=runs \
+shells=$(grep -rlE --exclude-dir='.venv*' --exclude-dir='.git' --exclude-dir=third_party \
     --exclude-dir=.cache --exclude-dir=tests '^#!/(bin/sh|bin/bash|usr/bin/env (ba)?sh)' . | sort)
 # shellcheck disable=SC2086 # names without spaces
 try $bin/shellcheck $shells

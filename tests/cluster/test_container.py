@@ -96,7 +96,7 @@ def test_up_and_down_in_containers(bed: Bed, operator: Operator, engines: list[B
     name = docker(engines[1], "ps", "--format", "{{.Names}}")
     docker(engines[1], "kill", name)
     status = operator.run("cluster", "status", hostfile)
-    assert status.of("node") == [("node2", "its container is exited")]
+    assert status.of("node") == [("node2", "container is exited, expected running")]
     back = operator.run("cluster", "up", hostfile)
     assert back.code == 0 and back.json["brought_back"] == ["node2"], back.json["findings"]
 

@@ -57,7 +57,7 @@ def test_a_dry_run_writes_the_folder_and_submits_nothing(tmp_path: Path) -> None
     assert checks["package"]["files"] > 100 and checks["package"]["bytes"] < 100 * 2**20
     listed = (run.path / "package.txt").read_text().splitlines()
     assert len(listed) == checks["package"]["files"]
-    assert any(line.endswith("\treprise/run/inside.py") for line in listed)
+    assert any(line.endswith("\treprise/runs/inside.py") for line in listed)
     lock = (run.path / "versions.lock").read_bytes()
     assert lock == (ROOT / "versions.lock").read_bytes()
     environment = json.loads((run.path / "runtime_env.json").read_text())

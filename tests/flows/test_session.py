@@ -30,7 +30,7 @@ from tests.states import change
 pytestmark = pytest.mark.rehearsal
 
 PROJECT = find_project()
-TRAINER = Path(__file__).resolve().parents[1] / "run" / "small_trainer.py"
+TRAINER = Path(__file__).resolve().parents[1] / "runs" / "small_trainer.py"
 
 
 @dataclass(slots=True)

@@ -228,7 +228,10 @@ def test_a_containers_limit_is_its_memory(
     [
         ({}, "model_type is ''"),
         ({"model_type": "mamba"}, "model_type is 'mamba'"),
-        ({"hidden_size": -3, "vocab_size": "x"}, "expected a positive integer for hidden_size, vocab_size"),
+        (
+            {"hidden_size": -3, "vocab_size": "x"},
+            "expected a positive integer for hidden_size, vocab_size",
+        ),
     ],
 )
 def test_what_a_models_config_lacks_is_named(

@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 import pytest
 from relay import Relay
 
-from reprise.flows.train import place as place_module
 from reprise.core.errors import CannotTell, OperatorError
+from reprise.flows.train import place as place_module
 from reprise.flows.train.place import Need, wait_for_nodes
 from reprise.runs.ray import jobs as jobs_module
-from reprise.runs.state.attempt import Outcome
-from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.ray.local_ray import LocalRay
+from reprise.runs.state.attempt import Outcome
+from reprise.runs.state.folder import RunFolder
 from reprise.runs.watch.view import Limits, View, watch
 from tests.states import change
 
@@ -145,5 +145,7 @@ def test_a_head_that_is_silent_for_a_while_does_not_end_the_watch(
     for timer in timers:
         timer.join()
     assert attempt.outcome is Outcome.SUCCEEDED
-    told = [line for line in capsys.readouterr().err.splitlines() if "waited for: 1.0 min" in line]
+    told = [
+        line for line in capsys.readouterr().err.splitlines() if "waiting up to 1.0 min" in line
+    ]
     assert len(told) == 1

@@ -15,10 +15,10 @@ import pytest
 
 from reprise.metrics import read_run
 from reprise.runs.ray import log_tail
-from reprise.runs.watch.feed import Feed
+from reprise.runs.ray.log_tail import LogTail
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.supervise.following import StepsOfLog
-from reprise.runs.ray.log_tail import LogTail
+from reprise.runs.watch.feed import Feed
 
 STEP = "(TaskRunner pid=7) step:%d - critic/rewards/mean:0.125 - timing_s/step:1.0\n"
 

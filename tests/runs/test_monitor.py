@@ -10,8 +10,8 @@ import pytest
 from saved import saved_step
 
 from reprise.core.findings import Severity
-from reprise.runs.watch import watchers
 from reprise.runs.state.folder import RunFolder
+from reprise.runs.watch import watchers
 from reprise.runs.watch.monitor import Monitor
 from reprise.runs.watch.seen import Seen, duration, step_line, table_rows
 from reprise.runs.watch.view import View

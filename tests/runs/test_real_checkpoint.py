@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from saved import cut
 
-from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.core.project import find_project
+from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.models.checkpoints.find import newest_complete
 from reprise.models.checkpoints.report import check_folder
 from reprise.models.tensorfiles import content_metadata, dist_faults, zip_fault

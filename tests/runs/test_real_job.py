@@ -7,12 +7,12 @@ import pytest
 
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
-from reprise.runs.state.attempt import AttemptEnd, Job, Outcome
-from reprise.runs.state.folder import RunFolder
-from reprise.runs.supervise.following import Follower, run_attempt
 from reprise.runs.ray.jobs import Jobs
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.runs.ray.processes import marked
+from reprise.runs.state.attempt import AttemptEnd, Job, Outcome
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.supervise.following import Follower, run_attempt
 from reprise.runs.watch.progress import StepLine
 from tests.saying import command_lines
 

@@ -16,13 +16,13 @@ import pytest
 
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
-from reprise.runs.state.attempt import Outcome
 from reprise.runs.ray.contact import contact_of
-from reprise.runs.state.folder import RunFolder
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
-from reprise.runs.watch.monitor import Monitor
 from reprise.runs.ray.nodes import list_nodes
+from reprise.runs.state.attempt import Outcome
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.watch.monitor import Monitor
 from reprise.runs.watch.pending import pending
 from reprise.runs.watch.view import Limits, View, attend, watch
 from tests.saying import unique, until_said

@@ -20,15 +20,15 @@ from typer.testing import CliRunner
 from reprise.cli import app
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Severity
+from reprise.core.project import find_project
 from reprise.flows.runs import settings_of
 from reprise.flows.train.resume import may_resume, place_of, without_its_ray
-from reprise.core.project import find_project
-from reprise.runs.state import pulse
-from reprise.runs.watch.alarms import AlarmSettings
-from reprise.runs.state.folder import RunFolder, newest_finished
 from reprise.runs.ray.processes import MARK, marked
+from reprise.runs.state import pulse
+from reprise.runs.state.folder import RunFolder, newest_finished
 from reprise.runs.state.pulse import QUIET_SECONDS, supervised, supervising
 from reprise.runs.state.state import Outcome, Process, RunState
+from reprise.runs.watch.alarms import AlarmSettings
 from tests.saying import started
 from tests.states import change, write_raw
 

@@ -43,7 +43,7 @@ PLACES = (
 
 def test_a_secret_is_in_the_workers_and_nowhere_else(tmp_path: Path, ray: LocalRay) -> None:
     package = tmp_path / "package"
-    shutil.copytree(ROOT / "reprise" / "run", package / "reprise" / "run")
+    shutil.copytree(ROOT / "reprise" / "runs", package / "reprise" / "runs")
     shutil.copy(ROOT / "reprise" / "__init__.py", package / "reprise")
     (package / "tracked_trainer.py").write_text(TRAINER)
     secrets = tmp_path / "secrets.json"

@@ -17,8 +17,8 @@ from reprise.cli import app
 from reprise.core.errors import OperatorError
 from reprise.flows.train.resume import may_resume
 from reprise.runs.state.folder import RunFolder
-from reprise.runs.supervise.resume import resume_point
 from reprise.runs.state.state import Launcher, Outcome, PlaceKind, RunState, RunStatus
+from reprise.runs.supervise.resume import resume_point
 from tests.states import change, write_raw
 
 ROOT = Path(__file__).resolve().parents[2]

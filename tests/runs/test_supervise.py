@@ -12,22 +12,21 @@ from saved import saved_step
 
 from reprise.core.errors import CannotTell
 from reprise.core.findings import Report
-from reprise.metrics import read_run
 from reprise.core.project import find_project
-from reprise.runs.supervise import supervise as supervise_module
-from reprise.runs.state.attempt import AttemptEnd
-from reprise.runs.state.folder import RunFolder
-from reprise.runs.supervise.following import Follower, follow
+from reprise.metrics import read_run
 from reprise.runs.ray.jobs import Jobs, open_jobs
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
+from reprise.runs.state.attempt import AttemptEnd
+from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import supervising
+from reprise.runs.supervise import supervise as supervise_module
+from reprise.runs.supervise.following import Follower, follow
 from reprise.runs.supervise.resume import Resume, begins_after
 from reprise.runs.supervise.retry import Policy
 from reprise.runs.supervise.stopping import stop_run
 from reprise.runs.supervise.supervise import GONE_RULE, OUT_OF_SIGHT, Supervised, supervise
 from reprise.triage.engine import examine
 from reprise.triage.report import summary
-from tests.saying import unique
 from tests.states import change
 
 pytestmark = pytest.mark.rehearsal

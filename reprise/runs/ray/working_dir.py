@@ -125,7 +125,9 @@ def _read(folder: Path, names: tuple[str, ...]) -> list[_Ignores]:
     found: list[_Ignores] = []
     for name in names:
         if (folder / name).is_file():
-            lines = tuple((folder / name).read_text(encoding="utf-8", errors="replace").splitlines())
+            lines = tuple(
+                (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
+            )
             spec = _PathSpec.from_lines("gitwildmatch", lines)
             found.append(_Ignores(folder, name, lines, spec))
     return found
