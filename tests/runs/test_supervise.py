@@ -160,7 +160,7 @@ def test_a_job_that_cannot_be_ended_gets_no_second_one_beside_it(
         ({"FAULT": "error:1", "ALWAYS": "1"}, 1, "is invalid"),
         ({"FAULT": "full:4", "ALWAYS": "1"}, 1, "storage is full"),
         ({"FAULT": "error:3", "ALWAYS": "1"}, 2, "failed the same way at the same step"),
-        ({"FAULT": "die:3", "ALWAYS": "1"}, 3, "--attempts allows no more"),
+        ({"FAULT": "die:3", "ALWAYS": "1"}, 3, "the maximum (--attempts 3)"),
     ],
 )
 def test_what_repeats_is_given_up(
@@ -363,7 +363,7 @@ def test_a_job_that_ends_well_without_its_steps_is_not_finished(
     change(run, steps=TOTAL + 2)
     ended = go(run, SmallHands(run, ray, {}))
     assert not ended.finished
-    assert "no metrics of steps 7, 8" in ended.why
+    assert "steps 7, 8 have no metrics" in ended.why
 
 
 def test_steps_come_from_the_log_where_the_storage_is_not_seen(
