@@ -53,7 +53,7 @@ def find_project() -> Project:
     Raises OperatorError when neither has a versions.lock.
     """
     here = Path.cwd()
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     for folder in (here, *here.parents, package):
         if (folder / "versions.lock").is_file() and (folder / "recipes").is_dir():
             return Project(folder)
