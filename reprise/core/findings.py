@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -179,6 +179,19 @@ class Report:
         """Take over the checks and findings of another report (its data stays with it)."""
         self.checks.extend(other.checks)
         self.findings.extend(other.findings)
+
+    def downgrade(self, rules: Collection[str], why: str) -> None:
+        """Count the named rules as passed and their errors as warnings, which end with `why`."""
+        self.checks = [
+            Check(check.rule, State.PASSED) if check.rule in rules else check
+            for check in self.checks
+        ]
+        self.findings = [
+            Finding(f.rule, Severity.WARNING, f.where, f"{f.message} ({why})", f.fix)
+            if f.rule in rules and f.severity is Severity.ERROR
+            else f
+            for f in self.findings
+        ]
 
     @property
     def verdict(self) -> Verdict:

@@ -18,7 +18,7 @@ from reprise.cluster.start import Starter
 from reprise.cluster.status import cluster_state, judge_state
 from reprise.cluster.stop import stop_cluster
 from reprise.core.errors import OperatorError
-from reprise.core.findings import Check, Finding, Report, Severity, State
+from reprise.core.findings import Report
 from reprise.core.progress import Display
 from reprise.core.project import Project
 from reprise.flows.cluster import Selection, look_at, scripts_of
@@ -170,15 +170,7 @@ def _ignoring(report: Report, rules: Sequence[str]) -> Report:
     if unknown:
         known = ", ".join(sorted(check.rule for check in report.checks))
         raise OperatorError("ignore.unknown-rule", ", ".join(sorted(unknown)), rules=known)
-    report.checks = [
-        Check(check.rule, State.PASSED) if check.rule in rules else check for check in report.checks
-    ]
-    report.findings = [
-        Finding(f.rule, Severity.WARNING, f.where, f"{f.message} (ignored by --ignore)", f.fix)
-        if f.rule in rules and f.severity is Severity.ERROR
-        else f
-        for f in report.findings
-    ]
+    report.downgrade(rules, "ignored by --ignore")
     return report
 
 

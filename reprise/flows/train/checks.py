@@ -11,7 +11,7 @@ from pathlib import Path
 from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import Site as ClusterSite
 from reprise.core.errors import CannotTell, OperatorError
-from reprise.core.findings import Check, Finding, Report, Severity, State
+from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.flows.data import data_dir
 from reprise.flows.lock.reality import RUNTIME_ENV, verify
@@ -98,15 +98,7 @@ def forgiven(report: Report, rules: Sequence[str]) -> Report:
         raise OperatorError(
             "train-force.unknown-rule", ", ".join(unknown), failing=", ".join(failing)
         )
-    report.checks = [
-        Check(item.rule, State.PASSED) if item.rule in rules else item for item in report.checks
-    ]
-    report.findings = [
-        Finding(f.rule, Severity.WARNING, f.where, f"{f.message} (overridden by --force)", f.fix)
-        if f.rule in rules and f.severity is Severity.ERROR
-        else f
-        for f in report.findings
-    ]
+    report.downgrade(rules, "overridden by --force")
     return report
 
 
