@@ -1,4 +1,7 @@
-"""Read an existing launch script: what bash would hand to the trainer, without running anything."""
+"""Read an existing launch script: what bash would hand to the trainer, without running anything.
+
+Nothing of a script is executed; `reprise.recipe.bash` evaluates it.
+"""
 
 from __future__ import annotations
 
