@@ -86,18 +86,31 @@ class Starter:
         token = self.record.token_file.read_text(encoding="utf-8")
         jobs = [(node.host, self._script(node, token)) for node in nodes]
         answers = self.ssh.run(jobs, _START_SECONDS, lambda answer: task.advance(1, answer.host))
-        slow = [n for n, a in zip(nodes, answers, strict=True) if _SLOW_START in a.said]
-        if slow:
-            again = self._once_more(slow, jobs, report)
-            answers = [again.get(answer.host, answer) for answer in answers]
+        answers = self._slow_again(nodes, jobs, answers, report)
         good = [self._judge(answer, report) for answer in answers]
         task.end(f"{sum(good)} of {len(good)} started")
         return all(good)
 
+    def _slow_again(
+        self, nodes: Sequence[Node], jobs: Sequence[Job], answers: list[Answer], report: Report
+    ) -> list[Answer]:
+        """Start nodes again that exceeded Ray's own limit: half of them at a time, then singly.
+
+        Many nodes that register at once may be too much for the head, or for a machine that holds
+        several of them.
+        """
+        last = {answer.host: answer for answer in answers}
+        for share in (2, len(nodes)):
+            slow = [node for node in nodes if _SLOW_START in last[node.name].said]
+            at_once = max(-(-len(slow) // share), 1)
+            for first in range(0, len(slow), at_once):
+                last |= self._once_more(slow[first : first + at_once], jobs, report)
+        return [last[answer.host] for answer in answers]
+
     def _once_more(
         self, nodes: Sequence[Node], jobs: Sequence[Job], report: Report
     ) -> dict[str, Answer]:
-        """Start nodes again that exceeded Ray's own limit, after removing their remains."""
+        """Start nodes again after removing their remains."""
         names = [node.name for node in nodes]
         self.display.line(f"exceeded Ray's own limit of 30 s, starting again: {', '.join(names)}")
         if not stop_nodes(self.record, nodes, self.ssh, self.scripts, report):
