@@ -6,6 +6,7 @@ in a .txt file are kept where the .in file still allows them; `--upgrade` asks f
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -68,8 +69,11 @@ def compile_gpu(*options: str) -> None:
 
 
 def main() -> None:
-    """Compile uv and the four environments; arguments are passed on to uv."""
-    options = sys.argv[1:]
+    """Compile uv and the four environments; unknown arguments are passed on to uv."""
+    parser = argparse.ArgumentParser(description=__doc__, epilog="Other options go to uv.")
+    parser.add_argument("--upgrade", action="store_true", help="ask for the newest versions")
+    known, options = parser.parse_known_args()
+    options += ["--upgrade"] if known.upgrade else []
     compile_file("uv", *options)
     compile_file("operator", *options)
     compile_file("dev", *options)
