@@ -10,7 +10,10 @@ from reprise.cluster.record import Node, Record
 from reprise.cluster.ssh import Ssh
 from reprise.core.findings import Report
 
-__all__ = ["ClusterState", "cluster_state", "judge_state"]
+__all__ = ["HEAD_RULE", "ClusterState", "cluster_state", "judge_state"]
+
+HEAD_RULE = "api"
+"""The rule that fails where the head does not answer with its node list."""
 
 STATE_SECONDS = 8.0
 """Limit of one host's answer: a node that does not answer is reported within 15 seconds."""
@@ -67,7 +70,7 @@ def judge_state(record: Record, state: ClusterState) -> Report:
             "api.no-answer", record.nodes[0].name, address=record.address, why=state.listed.why
         )
     else:
-        report.passed("api")
+        report.passed(HEAD_RULE)
     rows = []
     for node in record.nodes:
         fault = state.fault(node, node.slots)

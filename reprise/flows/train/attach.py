@@ -26,7 +26,8 @@ from reprise.flows.cluster import Selection, examine, expected_of, scripts_of
 from reprise.flows.train.job import TrainOptions
 from reprise.flows.train.place import Attached, HostfileCluster, Place
 from reprise.machines.registry import Machine
-from reprise.runs.ray.jobs import ENDED, Jobs, read_token
+from reprise.runs.ray.auth_token import read_token
+from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.watch.display import RunDisplay
 
 __all__ = ["ask_doctor", "ask_nodes", "judge_nodes", "judge_storage"]

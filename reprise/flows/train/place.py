@@ -16,13 +16,15 @@ from typing import Any, Protocol
 
 from reprise.cluster.address import jobs_address
 from reprise.cluster.record import Record, find_record
+from reprise.cluster.status import HEAD_RULE
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.flows.cluster import Selection
 from reprise.flows.cluster_up import UpOptions, cluster_up
 from reprise.runs.ray.alone import alone_on_this_machine
-from reprise.runs.ray.jobs import Jobs, open_jobs, read_token
+from reprise.runs.ray.auth_token import TokenError, read_token
+from reprise.runs.ray.jobs import Jobs, open_jobs
 from reprise.runs.ray.local_ray import new_temp_dir, remove_leftovers, start_local_ray
 from reprise.runs.ray.nodes import list_nodes
 from reprise.runs.state.folder import RunFolder
@@ -179,7 +181,7 @@ class HostfileCluster:
                 self._note(folder, record, report)
                 return open_jobs(folder)
             error = next(iter(report.errors()), None)
-            headless = error is not None and error.rule.endswith("api")
+            headless = error is not None and error.rule == HEAD_RULE
             if record is None or headless or time.monotonic() >= deadline:
                 if error is not None:
                     raise OperatorError(error.rule, error.where, error.message, error.fix)
@@ -223,10 +225,10 @@ def wait_for_nodes(
     while True:
         try:
             nodes = list_nodes(address, read_token(token_file))
+        except TokenError:
+            raise
         except CannotTell as error:
-            # A token that cannot be read stays so; a head that went away may come back.
-            if error.rule == "run-token":
-                raise
+            # A head that went away may come back.
             said = error.message
         else:
             alive = [node for node in nodes if node.alive and node.gpus >= need.gpus]

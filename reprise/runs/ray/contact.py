@@ -6,8 +6,9 @@ import os
 import socket
 from dataclasses import dataclass
 
-from reprise.core.errors import CannotTell, OperatorError
-from reprise.runs.ray.jobs import Jobs, read_token
+from reprise.core.errors import CannotTell
+from reprise.runs.ray.auth_token import TokenError, read_token
+from reprise.runs.ray.jobs import Jobs
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.state import Attempt, Launcher, RunState
 
@@ -45,8 +46,8 @@ def contact_of(folder: RunFolder) -> Contact:
     own = os.environ.get("RAY_AUTH_TOKEN_PATH")
     try:
         return _reach(state.address, state.token_file)
-    except OperatorError as error:
-        if own in (None, "", state.token_file) or error.rule != "run-token":
+    except TokenError:
+        if own in (None, "", state.token_file):
             raise
     return _reach(state.address, own)
 

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reprise.core.errors import CannotTell, OperatorError
+from reprise.runs.ray.auth_token import read_token, token_refused
 from reprise.runs.ray.log_tail import ENDED, LogTail
-from reprise.runs.ray.nodes import token_refused
 from reprise.runs.state.folder import RunFolder
 
-__all__ = ["ENDED", "Jobs", "import_jobs_sdk", "open_jobs", "read_token"]
+__all__ = ["ENDED", "Jobs", "import_jobs_sdk", "open_jobs"]
 
 _NO_AGENT = "No available agent"
 # As Ray's SDK words an answer; an id or an address may hold these digits as well.
@@ -189,13 +189,3 @@ def open_jobs(folder: RunFolder) -> Jobs:
             run=folder.name,
         )
     return Jobs(state.address, read_token(state.token_file))
-
-
-def read_token(token_file: str | Path | None) -> str | None:
-    """The token in the file; None without a file. Raises CannotTell when it cannot be read."""
-    if not token_file:
-        return None
-    try:
-        return Path(token_file).read_text(encoding="utf-8").strip() or None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CannotTell("run-token.unreadable", str(token_file), reason=error) from None

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.errors import CannotTell
+from reprise.runs.ray.auth_token import token_refused
 
-__all__ = ["Node", "ask_dashboard", "list_nodes", "token_refused"]
+__all__ = ["Node", "ask_dashboard", "list_nodes"]
 
 _SECONDS = 10.0
 T = TypeVar("T")
@@ -45,13 +46,6 @@ def list_nodes(address: str, token: str | None) -> list[Node]:
         *("run-nodes.unreadable", {}),
         lambda answer: [_node(item) for item in answer["data"]["summary"]],
     )
-
-
-def token_refused(address: str, service: str, token: str | None) -> OperatorError:
-    """The error for `service` at `address`, which asks for a token; `token` is the one sent."""
-    if token:
-        return OperatorError("run-token.rejected", address, service=service)
-    return OperatorError("run-token.missing", address, service=service)
 
 
 def ask_dashboard(
