@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from reprise.core.errors import OperatorError
 from reprise.core.files import dump_json, write_text
 from reprise.core.project import Project
-from reprise.flows.place import Place
+from reprise.flows.target import Target
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
 from reprise.recipe.config.verltree import find_tree
@@ -115,7 +115,7 @@ def config(engine: str, locked: bool = False) -> dict[str, Any]:
     `locked`: by the verl that runs there, or not at all: its workers refuse what another release's
     files say. For a prediction any will do. Raises CannotTell.
     """
-    place = Place("gpu", engine)
+    place = Target("gpu", engine)
     tree = place.tree("0.9.0", Project(ROOT)) if locked else find_tree(ROOT, "verl", "0.9.0")
     lines = [Line(text) for text in place.overrides()]
     composed = compose("rehearsal/recipe", tree, lines, ROOT / "recipes")
@@ -127,7 +127,7 @@ def config(engine: str, locked: bool = False) -> dict[str, Any]:
 def inputs(out: Path) -> None:
     """Each engine's resolved config, and a job's variables for what runs without Ray."""
     out.mkdir(parents=True, exist_ok=True)
-    files = (ROOT / "runtime_env.yaml", Place("gpu").runtime_env(ROOT / "recipes/rehearsal"))
+    files = (ROOT / "runtime_env.yaml", Target("gpu").runtime_env(ROOT / "recipes/rehearsal"))
     variables = merge_runtime_env(ROOT, files, {})["env_vars"]
     # Ray resolves these paths in the package that it unpacks; here they are the checkout's.
     paths = [str(ROOT / path) for path in variables["PYTHONPATH"].split(":")]

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Answer", "Outcome", "classify"]
+__all__ = ["Answer", "AnswerKind", "classify"]
 
 
-class Outcome(StrEnum):
+class AnswerKind(StrEnum):
     """The outcome on one host. Only OK and FAILED have an exit code of the script."""
 
     OK = "ok"
@@ -25,10 +25,13 @@ class Outcome(StrEnum):
 
 # Messages of the OpenSSH client (LC_ALL=C); OpenSSH 9.2 and 10 were read.
 _SAID = (
-    (re.compile("IDENTIFICATION HAS CHANGED"), Outcome.KEY_CHANGED),
-    (re.compile("REVOKED HOST KEY"), Outcome.KEY_CHANGED),
-    (re.compile(r"[Nn]o \S+ host key is known|Host key verification failed"), Outcome.KEY_UNKNOWN),
-    (re.compile("Permission denied|Too many authentication failures"), Outcome.DENIED),
+    (re.compile("IDENTIFICATION HAS CHANGED"), AnswerKind.KEY_CHANGED),
+    (re.compile("REVOKED HOST KEY"), AnswerKind.KEY_CHANGED),
+    (
+        re.compile(r"[Nn]o \S+ host key is known|Host key verification failed"),
+        AnswerKind.KEY_UNKNOWN,
+    ),
+    (re.compile("Permission denied|Too many authentication failures"), AnswerKind.DENIED),
 )
 
 
@@ -42,7 +45,7 @@ class Answer:
     """
 
     host: str
-    outcome: Outcome
+    outcome: AnswerKind
     code: int | None
     output: str
     said: str
@@ -52,7 +55,7 @@ class Answer:
     @property
     def ok(self) -> bool:
         """Whether the script ran and ended with 0."""
-        return self.outcome is Outcome.OK
+        return self.outcome is AnswerKind.OK
 
     @property
     def reached(self) -> bool:
@@ -62,8 +65,8 @@ class Answer:
 
 def classify(
     raw: str, said: str, status: int | None, nonce: str, connected: bool
-) -> tuple[Outcome, int | None, str]:
-    """Outcome, the script's exit code and its output, from the output of the SSH client.
+) -> tuple[AnswerKind, int | None, str]:
+    """Kind of answer, the script's exit code and its output, from the output of the SSH client.
 
     `status` is the client's exit code, None when it was ended at the time limit. The markers
     separate the script's output from a banner, and a script that returns 255 from a client that
@@ -75,20 +78,20 @@ def classify(
     output, ended, tail = rest.rpartition(f"\n@@end {nonce} ")
     if begun and ended:
         code = int(tail.split("\n", 1)[0] or 1)
-        outcome = {0: Outcome.OK, 127: Outcome.NOT_FOUND}.get(code, Outcome.FAILED)
+        outcome = {0: AnswerKind.OK, 127: AnswerKind.NOT_FOUND}.get(code, AnswerKind.FAILED)
         return outcome, code, output
     if status is None:
-        return (Outcome.HUNG if begun or connected else Outcome.UNREACHABLE), None, rest
+        return (AnswerKind.HUNG if begun or connected else AnswerKind.UNREACHABLE), None, rest
     return _not_run(status, said, bool(begun)), None, rest
 
 
-def _not_run(status: int, said: str, begun: bool) -> Outcome:
+def _not_run(status: int, said: str, begun: bool) -> AnswerKind:
     """Why the script did not finish, when the client ended with `status`."""
     if begun or status not in (127, 255):
-        return Outcome.CUT
+        return AnswerKind.CUT
     if status == 127:
-        return Outcome.NOT_FOUND
+        return AnswerKind.NOT_FOUND
     for pattern, outcome in _SAID:
         if pattern.search(said):
             return outcome
-    return Outcome.UNREACHABLE
+    return AnswerKind.UNREACHABLE

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from reprise.cluster.answer import Outcome
+from reprise.cluster.answer import AnswerKind
 from reprise.core.documents import Document, Kind, Part, read_document
 from reprise.core.findings import Report, Severity, State, Verdict
 
@@ -42,7 +42,7 @@ class HostFinding(Part):
 class HostData(Part):
     """One host: how it answered, its address for training, versions of its packages."""
 
-    outcome: Outcome | Literal["not-asked"]
+    outcome: AnswerKind | Literal["not-asked"]
     ip: str | None = None
     interface: str | None = None
     packages: dict[str, str] | None = Field(default=None, description="Null: not known.")

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from reprise.cluster.answer import Answer, Outcome, classify
+from reprise.cluster.answer import Answer, AnswerKind, classify
 from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import SshSettings
 from reprise.core.errors import CannotTell
@@ -190,7 +190,7 @@ async def _call(
         said = _text(err)
         outcome, code, output = classify(_text(out), said, status, nonce, connected())
     tail = "\n".join(said.strip().splitlines()[-_SAID_LINES:])
-    if status is None and outcome in (Outcome.HUNG, Outcome.UNREACHABLE):
+    if status is None and outcome in (AnswerKind.HUNG, AnswerKind.UNREACHABLE):
         tail = f"no answer within {limit:.0f} s" + (f": {tail}" if tail else "")
     return Answer(name, outcome, code, output, tail, began, ended)
 

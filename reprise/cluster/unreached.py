@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from reprise.cluster.answer import Answer, Outcome
+from reprise.cluster.answer import Answer, AnswerKind
 from reprise.cluster.hosts.hostline import Host
 from reprise.core.rules import render
 
 __all__ = ["why"]
 
 _TEXTS = {
-    Outcome.KEY_UNKNOWN: "reach.key-unknown",
-    Outcome.KEY_CHANGED: "reach.key-changed",
-    Outcome.DENIED: "reach.denied",
-    Outcome.HUNG: "reach.no-answer",
-    Outcome.NOT_FOUND: "reach.command-not-found",
-    Outcome.CUT: "reach.cut-off",
-    Outcome.UNREACHABLE: "reach.no-connection",
+    AnswerKind.KEY_UNKNOWN: "reach.key-unknown",
+    AnswerKind.KEY_CHANGED: "reach.key-changed",
+    AnswerKind.DENIED: "reach.denied",
+    AnswerKind.HUNG: "reach.no-answer",
+    AnswerKind.NOT_FOUND: "reach.command-not-found",
+    AnswerKind.CUT: "reach.cut-off",
+    AnswerKind.UNREACHABLE: "reach.no-connection",
 }
 
 
 def why(host: Host, answer: Answer) -> tuple[str, str]:
     """Message and fix of the rule `reach`, for an answer that is not OK."""
     known_hosts_name = f"[{host.name}]:{host.port}" if host.port else host.name
-    changed = answer.outcome is Outcome.KEY_CHANGED
+    changed = answer.outcome is AnswerKind.KEY_CHANGED
     values = {
         "said": (answer.said.splitlines() or ["no reason given"])[-1],
         "code": answer.code,

@@ -18,8 +18,8 @@ from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.curves.reference import load_reference, write_manifest
 from reprise.flows.key import KEYS
-from reprise.flows.place import DEFAULT, Place
 from reprise.flows.rehearsal import MODEL, Rehearsal, RehearsalOptions
+from reprise.flows.target import DEFAULT, Target
 from reprise.runs.state.folder import RunFolder, readable_runs
 from reprise.runs.state.state import RunStatus
 
@@ -38,7 +38,7 @@ class BaselineOptions:
     seeds: int = 8
     replace: bool = False
     quiet: bool = False
-    place: Place = DEFAULT
+    place: Target = DEFAULT
 
 
 def record_baseline(project: Project, options: BaselineOptions) -> Report:

@@ -11,7 +11,7 @@ from typing import Any
 
 from reprise.core.files import sha256_text
 from reprise.core.project import Project
-from reprise.flows.place import Place
+from reprise.flows.target import Target
 from reprise.lock.read import machine_hash, read_lock
 from reprise.rehearsal.model import TinyModel
 from reprise.rehearsal.toy import ToyData
@@ -27,7 +27,7 @@ def run_key(
     config: Mapping[str, Any],
     model: TinyModel,
     data: ToyData,
-    place: Place,
+    place: Target,
 ) -> dict[str, Any]:
     """The key of a run with the resolved `config`; `steps` is a number, the others are hashes."""
     return {

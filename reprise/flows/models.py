@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from reprise.cluster.answer import Answer, Outcome
+from reprise.cluster.answer import Answer, AnswerKind
 from reprise.cluster.hosts.hostfile import Host, named_hosts, read_hostfile
 from reprise.cluster.site import load_site
 from reprise.cluster.ssh import Ssh
@@ -206,6 +206,6 @@ def _inspection(host: Host, answer: Answer, folder: Path) -> Inspection:
     if answer.ok:
         look = f"ssh {host.name} ls {shlex.quote(str(folder))}"
         return inspection_of(answer.output, answer.said, look)
-    if answer.outcome is Outcome.NOT_FOUND and answer.reached:
+    if answer.outcome is AnswerKind.NOT_FOUND and answer.reached:
         return Unseen("python3 was not found", "install python3 (3.9 or later) on this host")
     return Unseen(*why(host, answer))

@@ -21,8 +21,8 @@ from reprise.core.findings import Report
 from reprise.core.parallel import undisturbed
 from reprise.core.project import Project
 from reprise.flows.key import run_key
-from reprise.flows.place import DEFAULT, Place
 from reprise.flows.start_model import start_model
+from reprise.flows.target import DEFAULT, Target
 from reprise.flows.triage.explain import triage_attempt
 from reprise.recipe.card import card_of
 from reprise.recipe.config.compose import compose
@@ -39,7 +39,7 @@ from reprise.runs.ray.alone import alone_on_this_machine
 from reprise.runs.ray.jobs import Jobs, import_jobs_sdk
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, remove_leftovers, start_local_ray
 from reprise.runs.ray.runtime_env import merge_runtime_env
-from reprise.runs.state.attempt import AttemptEnd, Job, Outcome
+from reprise.runs.state.attempt import AttemptEnd, AttemptOutcome, Job
 from reprise.runs.state.folder import RunFolder, readable_runs
 from reprise.runs.state.pulse import here, supervised
 from reprise.runs.state.state import Launcher, PrivateRay, RunStatus
@@ -53,12 +53,12 @@ MODEL = "rehearsal"
 COMMAND = "reproduce"
 RECIPE = f"{MODEL}/recipe"
 _ENDED = {
-    Outcome.SUCCEEDED: "run-succeeded.ended",
-    Outcome.FAILED: "run-failed.ended",
-    Outcome.STALLED: "run-stalled.ended",
-    Outcome.LOST: "run-lost.ended",
-    Outcome.STOPPED: "run-stopped.ended",
-    Outcome.INTERRUPTED: "run-interrupted.ended",
+    AttemptOutcome.SUCCEEDED: "run-succeeded.ended",
+    AttemptOutcome.FAILED: "run-failed.ended",
+    AttemptOutcome.STALLED: "run-stalled.ended",
+    AttemptOutcome.LOST: "run-lost.ended",
+    AttemptOutcome.STOPPED: "run-stopped.ended",
+    AttemptOutcome.INTERRUPTED: "run-interrupted.ended",
 }
 
 
@@ -77,7 +77,7 @@ class RehearsalOptions:
     overrides: tuple[str, ...] = ()
     label: str = ""
     quiet: bool = False
-    place: Place = DEFAULT
+    place: Target = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,12 @@ class Rehearsal:
                 if (ray := folder.read().ray) is not None:
                     remove_leftovers(folder.name, Path(ray.temp_dir))
                 cut = isinstance(error, KeyboardInterrupt)
-                _end(folder, Outcome.INTERRUPTED if cut else Outcome.FAILED, None, str(error))
+                _end(
+                    folder,
+                    AttemptOutcome.INTERRUPTED if cut else AttemptOutcome.FAILED,
+                    None,
+                    str(error),
+                )
             raise
         return self._close(folder, attempt)
 
@@ -138,7 +143,7 @@ class Rehearsal:
             if left:
                 pids = " ".join(map(str, left))
                 raise OperatorError("rehearsal-leftovers.alive", run.name, pids=pids)
-            _end(run, Outcome.INTERRUPTED, None, "its command was killed")
+            _end(run, AttemptOutcome.INTERRUPTED, None, "its command was killed")
 
     def _overrides(self) -> list[str]:
         """The run's own Hydra overrides, in the order of the command line."""
@@ -290,7 +295,7 @@ class Rehearsal:
 
     def _close(self, folder: RunFolder, attempt: AttemptEnd) -> Ended:
         expected = folder.read().steps or 0
-        whole = attempt.outcome is Outcome.SUCCEEDED and attempt.steps >= expected
+        whole = attempt.outcome is AttemptOutcome.SUCCEEDED and attempt.steps >= expected
         status = RunStatus.FINISHED if whole else RunStatus.FAILED
         _end(folder, attempt.outcome, attempt.steps, attempt.message, status)
         if whole:
@@ -300,7 +305,7 @@ class Rehearsal:
 
 def _end(
     folder: RunFolder,
-    outcome: Outcome,
+    outcome: AttemptOutcome,
     reached: int | None,
     message: str,
     status: RunStatus | None = None,
@@ -310,7 +315,7 @@ def _end(
         attempt = state.open_attempt()
         if attempt is not None:
             state.end(attempt.number, outcome, reached, message)
-        cut = outcome is Outcome.INTERRUPTED
+        cut = outcome is AttemptOutcome.INTERRUPTED
         state.status = status or (RunStatus.INTERRUPTED if cut else RunStatus.FAILED)
         state.watcher = None
         if reached is not None:

@@ -13,8 +13,8 @@ from reprise.curves.judge import Judgement, judge_run
 from reprise.curves.reference import Reference, load_reference
 from reprise.curves.report import write_report
 from reprise.flows.key import KEYS
-from reprise.flows.place import Place
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
+from reprise.flows.target import Target
 from reprise.metrics import MetricTable, read_run
 from reprise.runs.state.folder import RunFolder, find_run, newest_finished
 from reprise.runs.state.state import RunState, RunStatus
@@ -63,7 +63,7 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
             folder=shlex.quote(str(folder.path)),
         )
     _comparable(folder, state)
-    place = Place(state.platform or "cpu", state.engine or "fsdp")
+    place = Target(state.platform or "cpu", state.engine or "fsdp")
     reference = load_reference(_recorded(folder, place.reference(project, model), place))
     table = read_run(folder.path)
     steps = state.steps or reference.steps
@@ -97,7 +97,7 @@ def _comparable(folder: RunFolder, state: RunState) -> None:
     raise CannotTell("reference-missing.other-settings", str(folder.path), settings=" ".join(other))
 
 
-def _recorded(folder: RunFolder, reference: Path, place: Place) -> Path:
+def _recorded(folder: RunFolder, reference: Path, place: Target) -> Path:
     if place.default or (reference / "reference.toml").is_file():
         return reference
     raise CannotTell(
@@ -109,7 +109,7 @@ def _recorded(folder: RunFolder, reference: Path, place: Place) -> Path:
     )
 
 
-def _compare_origin(report: Report, state: RunState, reference: Reference, place: Place) -> None:
+def _compare_origin(report: Report, state: RunState, reference: Reference, place: Target) -> None:
     """Warn when the reference was recorded with other inputs than the run used."""
     rule = "reference-origin"
     recorded = reference.provenance

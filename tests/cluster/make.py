@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reprise.cluster.answer import Answer, Outcome
+from reprise.cluster.answer import Answer, AnswerKind
 from reprise.cluster.doctor.context import Context, Expected
 from reprise.cluster.doctor.doctor import diagnose
 from reprise.cluster.doctor.facts import parse_facts
@@ -66,7 +66,7 @@ def context(
     """A look at hosts that printed `texts`; the first is the head at 10.8.0.11."""
     hosts = [Host(name, 8, n) for n, name in enumerate(texts, start=1)]
     answers = {
-        name: Answer(name, Outcome.OK, 0, text, "", NOW - 1.0, NOW + 2.0)
+        name: Answer(name, AnswerKind.OK, 0, text, "", NOW - 1.0, NOW + 2.0)
         for name, text in texts.items()
     }
     facts = {name: parse_facts(name, text, NOW - 1.0, NOW + 2.0) for name, text in texts.items()}

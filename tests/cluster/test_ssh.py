@@ -6,7 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from reprise.cluster.answer import Outcome, classify
+from reprise.cluster.answer import AnswerKind, classify
 from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import SshSettings
 from reprise.cluster.ssh import Ssh, assignments, run_here
@@ -58,12 +58,16 @@ def test_outcomes_are_told_apart(bed: Bed) -> None:
             limit=60,
         )
     found = [(answer.outcome, answer.code) for answer in answers]
-    assert found[:3] == [(Outcome.FAILED, 3), (Outcome.NOT_FOUND, 127), (Outcome.FAILED, 255)]
+    assert found[:3] == [
+        (AnswerKind.FAILED, 3),
+        (AnswerKind.NOT_FOUND, 127),
+        (AnswerKind.FAILED, 255),
+    ]
     assert [outcome for outcome, _ in found[3:]] == [
-        Outcome.CUT,
-        Outcome.UNREACHABLE,
-        Outcome.UNREACHABLE,
-        Outcome.DENIED,
+        AnswerKind.CUT,
+        AnswerKind.UNREACHABLE,
+        AnswerKind.UNREACHABLE,
+        AnswerKind.DENIED,
     ]
     assert "not found" in answers[1].said and answers[3].output.strip() == "before"
 
@@ -74,7 +78,7 @@ def test_a_host_that_hangs_delays_nobody(bed: Bed) -> None:
     with Ssh(settings(bed, parallel=2)) as ssh:
         jobs = [(first, "echo in; exec sleep 600"), *((host, "true") for host in others)]
         answers = ssh.run(jobs, limit=20, on_answer=lambda answer: order.append(answer.host))
-    assert answers[0].outcome is Outcome.HUNG and "no answer within 20 s" in answers[0].said
+    assert answers[0].outcome is AnswerKind.HUNG and "no answer within 20 s" in answers[0].said
     assert [answer.ok for answer in answers[1:]] == [True, True, True]
     assert order[-1] == "node1"
     for line in bed.hosts[0].processes():
@@ -94,9 +98,9 @@ def test_host_keys_are_checked(bed: Bed) -> None:
     finally:
         bed.known_hosts.write_text("".join(lines))
     assert [answer.outcome for answer in answers] == [
-        Outcome.KEY_CHANGED,
-        Outcome.KEY_UNKNOWN,
-        Outcome.OK,
+        AnswerKind.KEY_CHANGED,
+        AnswerKind.KEY_UNKNOWN,
+        AnswerKind.OK,
     ]
     assert bed.known_hosts.read_text() == "".join(lines)
 
@@ -118,13 +122,13 @@ def test_values_reach_the_host_as_they_are(bed: Bed, tmp_path: Path) -> None:
 
 def test_a_banner_around_the_answer_is_dropped() -> None:
     raw = "*** Welcome, quota 90% ***\n\n@@begin n\n/usr/bin/ray\n\n@@end n 0\nbye\n"
-    assert classify(raw, "", 0, "n", True) == (Outcome.OK, 0, "/usr/bin/ray\n")
+    assert classify(raw, "", 0, "n", True) == (AnswerKind.OK, 0, "/usr/bin/ray\n")
     assert classify("welcome\n", "bash: sh: command not found", 127, "n", True)[0] is (
-        Outcome.NOT_FOUND
+        AnswerKind.NOT_FOUND
     )
     assert classify("", "ssh: connect to host n4 port 22: Connection timed out", 255, "n", False)[
         0
-    ] is (Outcome.UNREACHABLE)
+    ] is (AnswerKind.UNREACHABLE)
 
 
 def test_a_script_that_was_cut_runs_nothing(tmp_path: Path) -> None:
@@ -137,7 +141,7 @@ def test_a_script_that_was_cut_runs_nothing(tmp_path: Path) -> None:
 
 def test_here_without_ssh() -> None:
     answer = run_here("here", "echo $((6 * 7)); exit 4", limit=10)
-    assert (answer.outcome, answer.code, answer.output.strip()) == (Outcome.FAILED, 4, "42")
+    assert (answer.outcome, answer.code, answer.output.strip()) == (AnswerKind.FAILED, 4, "42")
 
 
 def test_nothing_of_the_bed_is_left(bed: Bed) -> None:

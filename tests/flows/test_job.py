@@ -10,7 +10,7 @@ from reprise.core.findings import Report
 from reprise.core.project import find_project
 from reprise.flows.train.checks import Where, _images, need_of
 from reprise.flows.train.disk import check_storage
-from reprise.flows.train.job import Task, TrainOptions, prepare_task
+from reprise.flows.train.job import TrainJob, TrainOptions, prepare_task
 from reprise.lock.read import read_lock
 from reprise.machines.registry import machine_named
 from reprise.runs.supervise.resume import Resume
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.rehearsal
 SITE = Site(paths=Paths(model="/share/Hy3", data="/share/data", checkpoints="/fast/ckpt"))
 
 
-def hy3(*overrides: str, **options: object) -> Task:
+def hy3(*overrides: str, **options: object) -> TrainJob:
     chosen = TrainOptions("hy3", overrides=overrides, **options)  # type: ignore[arg-type]
     return prepare_task(find_project(), chosen, SITE, machine_named("h20"), "python3")
 

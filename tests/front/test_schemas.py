@@ -18,7 +18,7 @@ from reprise.curves import judge_run, load_reference
 from reprise.curves.verdict import read_verdict, write_verdict
 from reprise.metrics import read_run
 from reprise.runs.state.folder import RunFolder
-from reprise.runs.state.state import Outcome, PrivateRay, Process, RunStatus
+from reprise.runs.state.state import AttemptOutcome, PrivateRay, Process, RunStatus
 from tests.cluster.make import base, judged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +43,7 @@ def test_the_state_of_a_run(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "m", {"steps": 4, "hosts": [{"name": "n1"}]})
     agrees(json.loads(folder.state_file.read_text()), "run")
     folder.begin_attempt(None)
-    folder.end_attempt(1, Outcome.FAILED, None, "out of memory")
+    folder.end_attempt(1, AttemptOutcome.FAILED, None, "out of memory")
     with folder.edit() as state:
         state.status = RunStatus.FAILED
         state.watcher = Process(pid=1, created=1.5)

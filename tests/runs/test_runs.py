@@ -27,7 +27,7 @@ from reprise.runs.ray.processes import MARK, marked
 from reprise.runs.state import pulse
 from reprise.runs.state.folder import RunFolder, newest_finished
 from reprise.runs.state.pulse import QUIET_SECONDS, supervised, supervising
-from reprise.runs.state.state import Outcome, Process, RunState
+from reprise.runs.state.state import AttemptOutcome, Process, RunState
 from reprise.runs.watch.alarms import AlarmSettings
 from tests.saying import started
 from tests.states import change, write_raw
@@ -52,9 +52,9 @@ def made(tmp_path: Path, **facts: Any) -> RunFolder:
 
 
 ENDS = {
-    "finished": Outcome.SUCCEEDED,
-    "failed": Outcome.FAILED,
-    "interrupted": Outcome.INTERRUPTED,
+    "finished": AttemptOutcome.SUCCEEDED,
+    "failed": AttemptOutcome.FAILED,
+    "interrupted": AttemptOutcome.INTERRUPTED,
 }
 
 
@@ -69,7 +69,7 @@ def report(result: Result) -> dict[str, Any]:
 )
 def test_a_run_that_is_over(tmp_path: Path, call: Call, state: str, exit_code: int) -> None:
     folder = made(tmp_path, state=state)
-    folder.end_attempt(1, ENDS.get(state, Outcome.STOPPED), 2, "out of memory")
+    folder.end_attempt(1, ENDS.get(state, AttemptOutcome.STOPPED), 2, "out of memory")
     result = call("status", folder.name, "--json")
     assert result.exit_code == exit_code
     data = report(result)

@@ -17,7 +17,7 @@ from reprise.cli import app
 from reprise.core.errors import OperatorError
 from reprise.flows.train.resume import may_resume
 from reprise.runs.state.folder import RunFolder
-from reprise.runs.state.state import Launcher, Outcome, PlaceKind, RunState, RunStatus
+from reprise.runs.state.state import AttemptOutcome, Launcher, PlaceKind, RunState, RunStatus
 from reprise.runs.supervise.resume import resume_point
 from tests.states import change, write_raw
 
@@ -98,7 +98,7 @@ def test_the_names_of_reproduce_are_those_of_train(tmp_path: Path) -> None:
     over = old_run(tmp_path, "reproduce-finished").read()
     assert (over.watcher, over.reached) == (None, 40)
     first, second = old_run(tmp_path, "train-private-running").read().attempts
-    assert (first.outcome, first.reached, second.resumed_from) == (Outcome.FAILED, 4, 4)
+    assert (first.outcome, first.reached, second.resumed_from) == (AttemptOutcome.FAILED, 4, 4)
     assert second.ended is None
 
 
@@ -248,7 +248,7 @@ def test_an_attempt_that_begins_while_another_is_closed_is_kept(
 
     monkeypatch.setattr(RunFolder, "read", slow_read)
     acts: dict[str, Callable[[], object]] = {
-        "end": lambda: folder.end_attempt(1, Outcome.STOPPED, 2, "stopped on request"),
+        "end": lambda: folder.end_attempt(1, AttemptOutcome.STOPPED, 2, "stopped on request"),
         "begin": lambda: folder.begin_attempt(2),
     }
     other = acts["begin" if first == "end" else "end"]
@@ -266,5 +266,5 @@ def test_an_attempt_that_begins_while_another_is_closed_is_kept(
         thread.join(30.0)
         assert not thread.is_alive()
     one, two = folder.attempts()
-    assert (one.number, one.outcome, one.reached) == (1, Outcome.STOPPED, 2)
+    assert (one.number, one.outcome, one.reached) == (1, AttemptOutcome.STOPPED, 2)
     assert (two.number, two.outcome, two.resumed_from) == (2, None, 2)

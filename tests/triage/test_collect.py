@@ -8,7 +8,7 @@ from reprise.core.project import find_project
 from reprise.flows.triage.explain import triage_attempt
 from reprise.flows.triage.logs import collect_logs
 from reprise.runs.state.folder import RunFolder
-from reprise.runs.state.state import Outcome
+from reprise.runs.state.state import AttemptOutcome
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.40 GiB.\n"
 DIED = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> RunFolder:
     )
     run.begin_attempt(None)
     run.log_file(1).write_text(DIED)
-    run.end_attempt(1, Outcome.FAILED, None, "")
+    run.end_attempt(1, AttemptOutcome.FAILED, None, "")
     return run
 
 

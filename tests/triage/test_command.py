@@ -12,7 +12,7 @@ from reprise.core.findings import Report
 from reprise.core.project import find_project
 from reprise.flows.triage.explain import add_triage, triage_attempt
 from reprise.runs.state.folder import RunFolder
-from reprise.runs.state.state import Outcome
+from reprise.runs.state.state import AttemptOutcome
 from reprise.runs.supervise.retry import Failure, Triaged, read_triaged, why_not_again
 from tests.triage.corpus import CASES, scenarios
 
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> RunFolder:
     run.begin_attempt(None)
     log = next(item for item in scenarios() if item.name == "oom-update").files["job.log"]
     run.log_file(1).write_bytes(log)
-    run.end_attempt(1, Outcome.FAILED, 2, "")
+    run.end_attempt(1, AttemptOutcome.FAILED, 2, "")
     return run
 
 

@@ -6,8 +6,8 @@ import typer
 
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.project import find_project
-from reprise.flows.place import DEFAULT
 from reprise.flows.start_model import build_start_model
+from reprise.flows.target import DEFAULT
 
 __all__ = ["register"]
 

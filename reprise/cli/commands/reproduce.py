@@ -12,7 +12,7 @@ import typer
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
-from reprise.flows.place import DEFAULT, Place
+from reprise.flows.target import DEFAULT, Target
 
 if TYPE_CHECKING:
     from reprise.flows.reproduce import Judged
@@ -92,8 +92,8 @@ def reproduce(
     _finish(judged, as_json)
 
 
-def _place(platform: str, engine: str) -> Place:
-    return Place(platform or DEFAULT.platform, engine or DEFAULT.engine)
+def _place(platform: str, engine: str) -> Target:
+    return Target(platform or DEFAULT.platform, engine or DEFAULT.engine)
 
 
 def _nothing_else(settings: Mapping[str, object]) -> None:

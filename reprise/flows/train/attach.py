@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from reprise.cluster.answer import Answer, Outcome
+from reprise.cluster.answer import Answer, AnswerKind
 from reprise.cluster.diagnosis import Diagnosis, diagnosis_of
 from reprise.cluster.doctor.context import Context
 from reprise.cluster.doctor.doctor import Look, judge, probe_script, report_of
@@ -212,7 +212,7 @@ def _names(answers: list[dict[str, Any]]) -> list[str]:
 
 def _answer(name: str, item: Mapping[str, Any]) -> Answer:
     code = item.get("code")
-    outcome = Outcome.OK if code == 0 else Outcome.HUNG if code is None else Outcome.FAILED
+    outcome = AnswerKind.OK if code == 0 else AnswerKind.HUNG if code is None else AnswerKind.FAILED
     return Answer(
         name,
         outcome,

@@ -17,7 +17,7 @@ from reprise.flows.data import data_dir
 from reprise.flows.lock.reality import RUNTIME_ENV, verify
 from reprise.flows.recipe import check_recipe
 from reprise.flows.train.disk import check_disk, check_storage
-from reprise.flows.train.job import Task
+from reprise.flows.train.job import TrainJob
 from reprise.flows.train.place import Need
 from reprise.lock.model import Lock, Machine
 from reprise.lock.read import read_lock
@@ -27,7 +27,7 @@ from reprise.models.checkpoints.report import check_folder
 from reprise.recipe.plan.plan import setup_of
 from reprise.runs.ray.contact import contact_of
 from reprise.runs.ray.jobs import ENDED
-from reprise.runs.ray.working_dir import LIMIT, Package, check_size
+from reprise.runs.ray.working_dir import LIMIT, Upload, check_size
 from reprise.runs.state.folder import RunFolder, readable_runs
 
 __all__ = ["Where", "forgiven", "package_data", "preflight"]
@@ -50,7 +50,7 @@ class Where:
     storage: str | None = None
 
 
-def preflight(project: Project, task: Task, where: Where, package: Package) -> Report:
+def preflight(project: Project, task: TrainJob, where: Where, package: Upload) -> Report:
     """Recipe, lock, package, image, inputs, storage, disk, and whether it runs already.
 
     The checks of the machines themselves (the doctor) are not included.
@@ -77,7 +77,7 @@ def preflight(project: Project, task: Task, where: Where, package: Package) -> R
     return report
 
 
-def package_data(package: Package) -> dict[str, object]:
+def package_data(package: Upload) -> dict[str, object]:
     """The package as run folders and `--json` state it: bytes, files, the largest folders."""
     return {
         "bytes": package.bytes,
@@ -102,13 +102,13 @@ def forgiven(report: Report, rules: Sequence[str]) -> Report:
     return report
 
 
-def _machine(report: Report, task: Task, where: Where, meant: str) -> None:
+def _machine(report: Report, task: TrainJob, where: Where, meant: str) -> None:
     report.passed("train-machine")
     if where.machine != meant:
         report.warn("train-machine.other", task.name, expected=meant, found=where.machine)
 
 
-def _inputs(report: Report, task: Task) -> None:
+def _inputs(report: Report, task: TrainJob) -> None:
     rule = "train-inputs"
     for name in task.loaded.composition.unset:
         if name in _LAUNCHER:
@@ -164,7 +164,7 @@ def _images(report: Report, lock: Lock, where: Where) -> None:
     report.settle(rule)
 
 
-def _hosts(report: Report, task: Task, where: Where) -> None:
+def _hosts(report: Report, task: TrainJob, where: Where) -> None:
     rule = "train-hosts"
     if where.kind == "hostfile":
         need = need_of(task)
@@ -184,12 +184,12 @@ def _hosts(report: Report, task: Task, where: Where) -> None:
     report.settle(rule)
 
 
-def need_of(task: Task) -> Need:
+def need_of(task: TrainJob) -> Need:
     """The nodes that the job takes at once, and the GPUs of each."""
     return Need(task.nodes, setup_of(task.loaded).gpus_per_node)
 
 
-def _checkpoints(report: Report, task: Task) -> None:
+def _checkpoints(report: Report, task: TrainJob) -> None:
     rule = "train-checkpoints"
     if task.steps is None:
         report.failed("train-checkpoints.steps-unknown", "trainer.total_training_steps")
@@ -204,7 +204,7 @@ def _far_checkpoints(report: Report, where: Where) -> None:
         report.note("train-checkpoints.not-accessible", named)
 
 
-def _begins_from(report: Report, task: Task) -> None:
+def _begins_from(report: Report, task: TrainJob) -> None:
     """Check a checkpoint named by the recipe: complete, and readable by as many ranks."""
     setup = setup_of(task.loaded)
     path = setup.get("trainer.resume_from_path")
@@ -226,7 +226,7 @@ def _begins_from(report: Report, task: Task) -> None:
             report.absorb(error.report("train"))
 
 
-def _twice(report: Report, project: Project, task: Task, where: Where) -> None:
+def _twice(report: Report, project: Project, task: TrainJob, where: Where) -> None:
     rule = "train-twice"
     for run, state in islice(readable_runs(project.runs, task.name), 20):
         same = state.place == where.kind and where.name in (

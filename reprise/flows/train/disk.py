@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reprise.cluster.site import Site
 from reprise.core.findings import Report
-from reprise.flows.train.job import Task
+from reprise.flows.train.job import TrainJob
 from reprise.recipe.plan.memory import checkpoint_bytes
 from reprise.recipe.plan.plan import setup_of
 from reprise.recipe.rules.base import Undecided
@@ -52,7 +52,7 @@ def _mounted(report: Report, runs: Path, site: Site) -> None:
     report.failed("train-storage.not-mounted", str(runs), mounts=mounted)
 
 
-def check_disk(report: Report, runs: Path, task: Task, elsewhere: bool) -> None:
+def check_disk(report: Report, runs: Path, task: TrainJob, elsewhere: bool) -> None:
     """Whether a checkpoint and the logs fit; `elsewhere`: checkpoints are on other storage."""
     rule = "train-disk"
     folder = _existing(runs)

@@ -24,10 +24,10 @@ from reprise.recipe.load import Inputs, Loaded, launcher_environment, load
 from reprise.recipe.plan.plan import setup_of
 from reprise.recipe.rules.places import is_secret
 from reprise.runs.ray.runtime_env import merge_runtime_env
-from reprise.runs.ray.working_dir import Package, walk
+from reprise.runs.ray.working_dir import Upload, walk
 from reprise.runs.supervise.resume import Resume, hydra_value
 
-__all__ = ["SECRETS", "Task", "TrainOptions", "prepare_task"]
+__all__ = ["SECRETS", "TrainJob", "TrainOptions", "prepare_task"]
 
 SECRETS = ("WANDB_API_KEY", "SWANLAB_API_KEY", "HF_TOKEN", "MLFLOW_TRACKING_TOKEN")
 """Variables of the operator's environment that a job may need; other users must not see them."""
@@ -59,7 +59,7 @@ class TrainOptions:
 
 
 @dataclass(slots=True)
-class Task:
+class TrainJob:
     """What is to be run, independent of where: composed recipe, overrides, fixed variables.
 
     `key` names what runs of one reference share (empty for a recipe without recorded runs).
@@ -164,7 +164,7 @@ class Task:
             made["worker_process_setup_hook"] = _HOOK
         return made
 
-    def package(self) -> Package:
+    def package(self) -> Upload:
         """What Ray will pack: the files of the project that no pattern leaves out."""
         return walk(self.project.root, self._merged({})["excludes"], respect_gitignore=False)
 
@@ -184,7 +184,7 @@ class Task:
 
 def prepare_task(
     project: Project, options: TrainOptions, site: Site, machine: Machine, python: str
-) -> Task:
+) -> TrainJob:
     """Compose the recipe with the run's overrides and variables.
 
     Raises OperatorError for missing or damaged files; the check reports errors in the recipe.
@@ -213,7 +213,7 @@ def prepare_task(
         lines = [Line(text) for text in overrides]
         inputs = Inputs(shared=tuple(site.paths.shared().values()) or None)
         loaded = load(project.root, options.model, lines, inputs)
-    task = Task(project, options.model, loaded, overrides, variables, files, python, key=key)
+    task = TrainJob(project, options.model, loaded, overrides, variables, files, python, key=key)
     task.variables |= {
         name: text
         for name, text in launcher_environment(task.loggers()).items()

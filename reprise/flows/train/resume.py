@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
-from reprise.flows.train.job import Task
+from reprise.flows.train.job import TrainJob
 from reprise.runs.ray.contact import contact_of, private_elsewhere
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import QUIET_SECONDS, pulse_age, supervised
-from reprise.runs.state.state import Launcher, Outcome, PlaceKind, RunState, RunStatus
+from reprise.runs.state.state import AttemptOutcome, Launcher, PlaceKind, RunState, RunStatus
 from reprise.runs.supervise.resume import steps_recorded
 from reprise.runs.supervise.supervise import GONE_RULE
 
@@ -24,7 +24,7 @@ EARLY = frozenset({GONE_RULE})
 """Rules that are decided before anything is checked."""
 
 
-def unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -> None:
+def unchanged(report: Report, project: Project, folder: RunFolder, task: TrainJob) -> None:
     """A later attempt with another recipe, lock or data set would continue another run's curve."""
     state = folder.read()
     storage = str(state.storage)
@@ -49,7 +49,7 @@ def unchanged(report: Report, project: Project, folder: RunFolder, task: Task) -
     report.settle(RULE)
 
 
-def _same_rows(report: Report, then: int | None, task: Task) -> None:
+def _same_rows(report: Report, then: int | None, task: TrainJob) -> None:
     """verl's data.pt holds how far an order of samples was followed, not of how many.
 
     A sampler of another length silently produces another order.
@@ -135,8 +135,10 @@ def without_its_ray(folder: RunFolder, address: str | None, force: Sequence[str]
         if GONE_RULE in force:
             message = f"its Ray is gone for good (--force {GONE_RULE}): {error.message}"
             reached = max(steps_recorded(folder), default=None)
-            folder.end_attempt(left.number, Outcome.LOST, reached, message)
-            folder.event("ended", attempt=left.number, outcome=Outcome.LOST, forced=GONE_RULE)
+            folder.end_attempt(left.number, AttemptOutcome.LOST, reached, message)
+            folder.event(
+                "ended", attempt=left.number, outcome=AttemptOutcome.LOST, forced=GONE_RULE
+            )
             return
         raise OperatorError("train-out-of-sight.job-unknown", str(state.address), job=job) from None
     if moved and said is not None and said not in ENDED:

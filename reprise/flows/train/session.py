@@ -13,7 +13,7 @@ from reprise.core.files import dump_json, write_text
 from reprise.core.findings import Report
 from reprise.flows.runs import settings_of
 from reprise.flows.train.checks import need_of
-from reprise.flows.train.job import SECRETS, Task, TrainOptions
+from reprise.flows.train.job import SECRETS, TrainJob, TrainOptions
 from reprise.flows.train.place import HostfileCluster, Place
 from reprise.flows.triage.explain import add_triage, explain_attempt, hosts_folder
 from reprise.flows.triage.logs import collect_logs
@@ -22,7 +22,7 @@ from reprise.runs.ray.jobs import Jobs
 from reprise.runs.state.attempt import AttemptEnd
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import supervising
-from reprise.runs.state.state import Outcome, PlaceKind, RunStatus
+from reprise.runs.state.state import AttemptOutcome, PlaceKind, RunStatus
 from reprise.runs.supervise.resume import Resume
 from reprise.runs.supervise.retry import Policy
 from reprise.runs.supervise.supervise import OUT_OF_SIGHT, Supervised, supervise
@@ -33,12 +33,12 @@ __all__ = ["Session", "check_secrets", "run_session", "secret_file", "write_job"
 
 COMMAND = "train"
 _ENDED = {
-    Outcome.SUCCEEDED: "train-succeeded.ended",
-    Outcome.FAILED: "train-failed.ended",
-    Outcome.STALLED: "train-stalled.ended",
-    Outcome.LOST: "train-lost.ended",
-    Outcome.STOPPED: "train-stopped.ended",
-    Outcome.INTERRUPTED: "train-interrupted.ended",
+    AttemptOutcome.SUCCEEDED: "train-succeeded.ended",
+    AttemptOutcome.FAILED: "train-failed.ended",
+    AttemptOutcome.STALLED: "train-stalled.ended",
+    AttemptOutcome.LOST: "train-lost.ended",
+    AttemptOutcome.STOPPED: "train-stopped.ended",
+    AttemptOutcome.INTERRUPTED: "train-interrupted.ended",
 }
 
 
@@ -47,7 +47,7 @@ class Session:
     """One run under one command: what the supervisor works with."""
 
     folder: RunFolder
-    task: Task
+    task: TrainJob
     place: Place
     options: TrainOptions
     console: RunDisplay
@@ -92,14 +92,14 @@ class Session:
         with View(quiet=self.options.quiet) as view:
             limits = Limits(stall, self.place.lost_seconds)
             self.ended = watch(self.folder, number, jobs, limits, view, settings)
-        if self.ended.outcome is Outcome.STALLED:
+        if self.ended.outcome is AttemptOutcome.STALLED:
             # Its workers still hang: their stacks are gone once the job is stopped.
             self._collect(number, stacks=True)
         return self.ended
 
     def cause(self, number: int) -> str:
         """The root cause of an attempt's failure, by the logs of all hosts."""
-        if self.ended is not None and self.ended.outcome is Outcome.SUCCEEDED:
+        if self.ended is not None and self.ended.outcome is AttemptOutcome.SUCCEEDED:
             return ""
         if not hosts_folder(self.folder, number).exists():
             self._collect(number, stacks=False)
@@ -111,7 +111,7 @@ class Session:
 
 
 def write_job(
-    folder: RunFolder, task: Task, number: int, resume: Resume, secrets: str | None
+    folder: RunFolder, task: TrainJob, number: int, resume: Resume, secrets: str | None
 ) -> dict[str, Any]:
     """The command and the runtime environment of an attempt, written before they are used."""
     state = folder.read()

@@ -17,7 +17,7 @@ from reprise.core.project import Project
 from reprise.flows.cluster import Selection, select
 from reprise.flows.train.attach import ask_doctor
 from reprise.flows.train.checks import Where, forgiven, package_data, preflight
-from reprise.flows.train.job import Task, TrainOptions, prepare_task
+from reprise.flows.train.job import TrainJob, TrainOptions, prepare_task
 from reprise.flows.train.place import (
     Attached,
     HostfileCluster,
@@ -192,7 +192,7 @@ def _python(project: Project, place: Place, selection: Selection) -> str:
 
 
 def _new_folder(
-    project: Project, options: TrainOptions, task: Task, place: Place, profile: str
+    project: Project, options: TrainOptions, task: TrainJob, place: Place, profile: str
 ) -> RunFolder:
     facts = {
         "command": Launcher.TRAIN,
@@ -228,7 +228,7 @@ def _new_folder(
 def _write_folder(
     folder: RunFolder,
     project: Project,
-    task: Task,
+    task: TrainJob,
     report: Report,
     doctor: Diagnosis | None,
 ) -> None:

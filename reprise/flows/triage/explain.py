@@ -14,7 +14,7 @@ from reprise.core.files import dump_json
 from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.runs.state.folder import FINISHED, RunFolder, find_run
-from reprise.runs.state.state import Outcome
+from reprise.runs.state.state import AttemptOutcome
 from reprise.triage.bundle import pack
 from reprise.triage.engine import Examined, examine
 from reprise.triage.judge import Question
@@ -99,7 +99,7 @@ def _outcome(run: RunFolder) -> str:
     if state.status is FINISHED:
         return "succeeded"
     ended = [item.outcome for item in state.attempts or [] if item.outcome is not None]
-    failed = {Outcome.FAILED, Outcome.STALLED, Outcome.LOST}
+    failed = {AttemptOutcome.FAILED, AttemptOutcome.STALLED, AttemptOutcome.LOST}
     return "failed" if ended and ended[-1] in failed else ""
 
 

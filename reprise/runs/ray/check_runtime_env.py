@@ -10,7 +10,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
 from reprise.core.runtime_env import read_job_env
 from reprise.lock.model import Lock, Machine
-from reprise.runs.ray.working_dir import LIMIT, Package, check_size, walk
+from reprise.runs.ray.working_dir import LIMIT, Upload, check_size, walk
 
 __all__ = ["IGNORE_GITIGNORE", "RuntimeEnv", "check_runtime_env", "read_runtime_env"]
 
@@ -81,7 +81,7 @@ def check_runtime_env(
     return report
 
 
-def _ignored(report: Report, env: RuntimeEnv, package: Package) -> None:
+def _ignored(report: Report, env: RuntimeEnv, package: Upload) -> None:
     rule = "lock-shipped-ignored"
     roots = [PurePosixPath(entry) for entry in env.python_path if not entry.startswith("/")]
     lost: list[str] = []
@@ -114,7 +114,7 @@ def _ignored(report: Report, env: RuntimeEnv, package: Package) -> None:
 
 
 def _python_path(
-    report: Report, env: RuntimeEnv, lock: Lock, machine: Machine, package: Package
+    report: Report, env: RuntimeEnv, lock: Lock, machine: Machine, package: Upload
 ) -> None:
     rule = "lock-shipped-pythonpath"
     expected: dict[str, str] = {}
@@ -147,11 +147,11 @@ def _python_path(
     report.settle(rule)
 
 
-def _ships(package: Package, folder: str) -> bool:
+def _ships(package: Upload, folder: str) -> bool:
     return any(path.startswith(f"{folder}/") for path in package.files)
 
 
-def _entry(report: Report, env: RuntimeEnv, entry: str, wanted: str, package: Package) -> None:
+def _entry(report: Report, env: RuntimeEnv, entry: str, wanted: str, package: Upload) -> None:
     """Check that the relative entry of PYTHONPATH contains its package, and that it is packed."""
     here = env.working_dir / entry
     place = f"{entry}/{wanted}"

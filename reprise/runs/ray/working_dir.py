@@ -17,7 +17,7 @@ import ray._private.thirdparty.pathspec.pathspec as ray_pathspec
 
 from reprise.core.findings import Report
 
-__all__ = ["LIMIT", "Dropped", "Package", "check_size", "walk"]
+__all__ = ["LIMIT", "Dropped", "Upload", "check_size", "walk"]
 
 # Bytes. The Jobs API takes a package as one HTTP request, and Ray's dashboard refuses larger ones
 # (DASHBOARD_CLIENT_MAX_SIZE in ray_constants.py, the same in 2.45 and 2.60); the store behind it
@@ -38,7 +38,7 @@ class Dropped:
 
 
 @dataclass(slots=True)
-class Package:
+class Upload:
     """What would be packed: files with their bytes, and what ignore files drop."""
 
     files: dict[str, int] = field(default_factory=dict)
@@ -87,10 +87,10 @@ class _Ignores:
         return f"{(self.folder / self.name).relative_to(root)}:{number}"
 
 
-def walk(root: Path, excludes: Iterable[str], respect_gitignore: bool) -> Package:
+def walk(root: Path, excludes: Iterable[str], respect_gitignore: bool) -> Upload:
     """What Ray packs of `root`. Folders that cannot be read raise OSError, as they do in Ray."""
     root = root.absolute()
-    package = Package()
+    package = Upload()
     spec = _PathSpec.from_lines("gitwildmatch", list(excludes))
     names = ((".gitignore",) if respect_gitignore else ()) + (".rayignore",)
     _walk(root, root, spec, names, [], package)
@@ -103,7 +103,7 @@ def _walk(
     spec: Any,
     names: tuple[str, ...],
     ignores: list[_Ignores],
-    package: Package,
+    package: Upload,
 ) -> None:
     is_dir = path.is_dir()
     if is_dir:
@@ -141,7 +141,7 @@ def _below(path: Path, root: Path, spec: Any, by: _Ignores) -> list[Dropped]:
     return [Dropped(name, because) for name in names if not spec.match_file(name)]
 
 
-def check_size(report: Report, package: Package, where: str) -> None:
+def check_size(report: Report, package: Upload, where: str) -> None:
     """Compare the package with Ray's limit: an error from the limit on, a warning from half.
 
     The finding lists the five largest folders, and excludes the fewest that leave less than half.

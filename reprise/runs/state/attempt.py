@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from reprise.metrics import parse_json_line
-from reprise.runs.state.state import Outcome
+from reprise.runs.state.state import AttemptOutcome
 from reprise.runs.watch.progress import StepLine
 
-__all__ = ["STALL_SECONDS", "AttemptEnd", "Job", "Outcome", "read_steps"]
+__all__ = ["STALL_SECONDS", "AttemptEnd", "AttemptOutcome", "Job", "read_steps"]
 
 STALL_SECONDS = 180.0
 """A job that shows nothing new for this long is ended as failed."""
@@ -30,7 +30,7 @@ class AttemptEnd:
     """How an attempt ended, and after how many steps."""
 
     number: int
-    outcome: Outcome
+    outcome: AttemptOutcome
     steps: int
     message: str
 

@@ -17,7 +17,14 @@ from reprise.core.documents import Part, write_document
 from reprise.core.errors import OperatorError
 from reprise.core.files import hold_lock
 from reprise.runs.state.listing import list_folder
-from reprise.runs.state.state import Attempt, Outcome, RunState, RunStatus, job_name, read_state
+from reprise.runs.state.state import (
+    Attempt,
+    AttemptOutcome,
+    RunState,
+    RunStatus,
+    job_name,
+    read_state,
+)
 
 __all__ = ["FINISHED", "RunFolder", "find_run", "newest_finished", "readable_runs", "recent_runs"]
 
@@ -125,7 +132,9 @@ class RunFolder:
             attempt = state.begin(self.name, resumed_from)
         return attempt
 
-    def end_attempt(self, number: int, outcome: Outcome, reached: int | None, message: str) -> None:
+    def end_attempt(
+        self, number: int, outcome: AttemptOutcome, reached: int | None, message: str
+    ) -> None:
         """Record how attempt `number` ended and the last step whose metrics it wrote."""
         with self.edit() as state:
             state.end(number, outcome, reached, message)

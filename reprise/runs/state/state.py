@@ -14,8 +14,8 @@ from reprise.core.documents import Document, Kind, Part, read_document
 __all__ = [
     "LIVE",
     "Attempt",
+    "AttemptOutcome",
     "Launcher",
-    "Outcome",
     "PlaceKind",
     "PrivateRay",
     "Process",
@@ -56,7 +56,7 @@ LIVE = frozenset({RunStatus.CREATED, RunStatus.SUBMITTED, RunStatus.RUNNING})
 """States in which a job of the run may be running."""
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """How an attempt ended."""
 
     SUCCEEDED = "succeeded"
@@ -110,7 +110,7 @@ class Attempt(Part):
     ended: float | None = Field(
         default=None, description="Seconds since the epoch; null while it runs."
     )
-    outcome: Outcome | None = None
+    outcome: AttemptOutcome | None = None
     resumed_from: int | None = Field(
         default=None, description="Step of the checkpoint it began with."
     )
@@ -215,7 +215,7 @@ class RunState(Document):
         self.attempts.append(attempt)
         return attempt
 
-    def end(self, number: int, outcome: Outcome, reached: int | None, message: str) -> None:
+    def end(self, number: int, outcome: AttemptOutcome, reached: int | None, message: str) -> None:
         """Record how attempt `number` ended; KeyError when the run has none of this number."""
         attempt = self.attempt(number)
         attempt.ended = time.time()

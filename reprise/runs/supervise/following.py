@@ -14,7 +14,7 @@ import orjson
 from reprise.core.errors import CannotTell
 from reprise.metrics import parse_console_line
 from reprise.runs.ray.jobs import ENDED, Jobs
-from reprise.runs.state.attempt import STALL_SECONDS, AttemptEnd, Job, Outcome, read_steps
+from reprise.runs.state.attempt import STALL_SECONDS, AttemptEnd, AttemptOutcome, Job, read_steps
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.watch.progress import PhaseReader, ProgressWatch, StepLine
 
@@ -27,9 +27,9 @@ _POLL_SECONDS = 2.0
 # After the last step: the job's end is near.
 _END_SECONDS = 0.25
 _OUTCOMES = {
-    "SUCCEEDED": Outcome.SUCCEEDED,
-    "FAILED": Outcome.FAILED,
-    "STOPPED": Outcome.STOPPED,
+    "SUCCEEDED": AttemptOutcome.SUCCEEDED,
+    "FAILED": AttemptOutcome.FAILED,
+    "STOPPED": AttemptOutcome.STOPPED,
 }
 
 
@@ -94,7 +94,7 @@ def run_attempt(
         jobs.stop(job_id)
         folder.event("interrupted", attempt=number)
         raise
-    if attempt.outcome is Outcome.STALLED:
+    if attempt.outcome is AttemptOutcome.STALLED:
         jobs.stop(job_id)
     folder.event("ended", attempt=number, outcome=attempt.outcome.value, steps=attempt.steps)
     return attempt
@@ -126,7 +126,7 @@ def follow(folder: RunFolder, number: int, jobs: Jobs, follower: Follower) -> At
         rest = False
         try:
             attempt = _until_ended(folder, number, jobs, follower, watch, state.steps)
-            rest = attempt.outcome is not Outcome.LOST
+            rest = attempt.outcome is not AttemptOutcome.LOST
         finally:
             # After an interrupt the rest of the log is not waited for.
             tail.close(rest)
@@ -164,12 +164,12 @@ def _until_ended(
                 follower.on_step(step)
         reached = max(shown or 0, 0)
         if lost:
-            return AttemptEnd(number, Outcome.LOST, reached, lost)
+            return AttemptEnd(number, AttemptOutcome.LOST, reached, lost)
         if state in ENDED:
             return AttemptEnd(number, _OUTCOMES[state], reached, message)
         if watch.stalled(now):
             text = f"no step and no new kind of log line for {watch.limit:.0f} s"
-            return AttemptEnd(number, Outcome.STALLED, reached, text)
+            return AttemptEnd(number, AttemptOutcome.STALLED, reached, text)
         if now - looked >= follower.poll_seconds:
             looked = now
             follower.on_poll()

@@ -15,7 +15,7 @@ from reprise.runs.ray.local_ray import remove_leftovers
 from reprise.runs.ray.processes import alive, marked
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import supervised
-from reprise.runs.state.state import Attempt, Launcher, Outcome, RunState, RunStatus
+from reprise.runs.state.state import Attempt, AttemptOutcome, Launcher, RunState, RunStatus
 
 __all__ = ["stop_run"]
 
@@ -147,9 +147,9 @@ def _close(folder: RunFolder, attempt: Attempt | None) -> None:
         if closed:
             left = state.open_attempt()
             if left is not None:
-                state.end(left.number, Outcome.STOPPED, left.reached, "stopped on request")
+                state.end(left.number, AttemptOutcome.STOPPED, left.reached, "stopped on request")
             state.status = RunStatus.STOPPED
             state.watcher = None
     if closed:
         number = attempt.number if attempt else None
-        folder.event("ended", attempt=number, outcome=Outcome.STOPPED)
+        folder.event("ended", attempt=number, outcome=AttemptOutcome.STOPPED)

@@ -11,7 +11,7 @@ from typing import Protocol
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.wait import wait_until
 from reprise.runs.ray.jobs import ENDED, Jobs
-from reprise.runs.state.attempt import AttemptEnd, Outcome
+from reprise.runs.state.attempt import AttemptEnd, AttemptOutcome
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.state import RunStatus
 from reprise.runs.supervise.resume import (
@@ -82,7 +82,7 @@ class Supervised:
     @property
     def finished(self) -> bool:
         """Whether the last step was reached."""
-        return self.attempt.outcome is Outcome.SUCCEEDED and not self.why
+        return self.attempt.outcome is AttemptOutcome.SUCCEEDED and not self.why
 
 
 def supervise(
@@ -105,11 +105,11 @@ def supervise(
         if jobs is None:
             return _not_begun(folder)
         attempt = hands.watch(jobs, number)
-        if attempt.outcome is Outcome.LOST and not hands.alone:
+        if attempt.outcome is AttemptOutcome.LOST and not hands.alone:
             # The job may still be running: a second one would write into the same folders.
             folder.event("out of sight", attempt=number, message=attempt.message)
             return Supervised(attempt, attempt.message, OUT_OF_SIGHT)
-        if attempt.outcome is Outcome.STALLED:
+        if attempt.outcome is AttemptOutcome.STALLED:
             hands.say(f"attempt {number}: {attempt.message}; stopping its job")
             if not _stop(jobs, folder.job(number)) and not hands.alone:
                 folder.event("out of sight", attempt=number, message=attempt.message)
@@ -117,9 +117,9 @@ def supervise(
                 return Supervised(attempt, said, OUT_OF_SIGHT)
         cause = hands.cause(number) or attempt.message.partition("\n")[0].rstrip(":")
         _record(folder, attempt, cause)
-        if attempt.outcome is Outcome.SUCCEEDED:
+        if attempt.outcome is AttemptOutcome.SUCCEEDED:
             return _succeeded(folder, attempt)
-        if attempt.outcome is Outcome.STOPPED or _stop_asked(folder):
+        if attempt.outcome is AttemptOutcome.STOPPED or _stop_asked(folder):
             folder.set_status(RunStatus.STOPPED)
             return Supervised(attempt, cause, _ON_REQUEST)
         failure = _failure(folder, number, cause)
@@ -154,13 +154,13 @@ def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
             fix = f"{error.fix}; if that Ray is gone for good, and the job with it, add: "
             fix += f"--force {GONE_RULE}"
             raise CannotTell(error.rule, error.where, error.message, fix) from None
-        folder.end_attempt(number, Outcome.LOST, _reached(folder), error.message)
-        folder.event("ended", attempt=number, outcome=Outcome.LOST.value)
+        folder.end_attempt(number, AttemptOutcome.LOST, _reached(folder), error.message)
+        folder.event("ended", attempt=number, outcome=AttemptOutcome.LOST.value)
         hands.say(f"attempt {number} is lost: {error.message}")
         return None, 0
     if state is None:
         message = "the job was never submitted"
-        folder.end_attempt(number, Outcome.INTERRUPTED, _reached(folder), message)
+        folder.end_attempt(number, AttemptOutcome.INTERRUPTED, _reached(folder), message)
         return None, 0
     word = "has ended in the meantime" if state in ENDED else f"is {state}"
     hands.say(f"attached to {job}, which {word}")
@@ -185,9 +185,9 @@ def _not_begun(folder: RunFolder) -> Supervised:
     folder.set_status(RunStatus.STOPPED)
     attempts = folder.attempts()
     number = attempts[-1].number if attempts else 0
-    folder.event("ended", attempt=number or None, outcome=Outcome.STOPPED.value)
+    folder.event("ended", attempt=number or None, outcome=AttemptOutcome.STOPPED.value)
     return Supervised(
-        AttemptEnd(number, Outcome.STOPPED, _reached(folder) or 0, ""), "", _ON_REQUEST
+        AttemptEnd(number, AttemptOutcome.STOPPED, _reached(folder) or 0, ""), "", _ON_REQUEST
     )
 
 
@@ -227,7 +227,7 @@ def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
         raise
     except OperatorError as error:
         with folder.edit() as state:
-            state.end(number, Outcome.FAILED, None, error.message)
+            state.end(number, AttemptOutcome.FAILED, None, error.message)
             state.status = RunStatus.FAILED
         raise
     folder.event("submitted", attempt=number)
@@ -240,7 +240,7 @@ def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
 
 def _record(folder: RunFolder, attempt: AttemptEnd, cause: str) -> None:
     reached = _reached(folder)
-    message = "" if attempt.outcome is Outcome.SUCCEEDED else cause
+    message = "" if attempt.outcome is AttemptOutcome.SUCCEEDED else cause
     folder.end_attempt(attempt.number, attempt.outcome, reached, message)
     folder.event(
         "ended", attempt=attempt.number, outcome=attempt.outcome.value, steps=attempt.steps

@@ -14,7 +14,7 @@ from reprise.lock.read import read_lock
 from reprise.machines.registry import machine_named
 from reprise.recipe.config.verltree import VerlTree, find_tree
 
-__all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "Place"]
+__all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "Target"]
 
 PLATFORMS = ("cpu", "gpu")
 ENGINES = ("fsdp", "megatron")
@@ -22,7 +22,7 @@ _GPU_ENVIRONMENT = ".venv-gpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Target:
     """A platform and an engine, groups of recipes/rehearsal: cpu/fsdp, gpu/fsdp, gpu/megatron."""
 
     platform: str = "cpu"
@@ -41,7 +41,7 @@ class Place:
 
     @property
     def default(self) -> bool:
-        """Whether this is the place that the recipe itself names."""
+        """Whether this is the target that the recipe itself names."""
         return self == DEFAULT
 
     @property
@@ -115,5 +115,5 @@ class Place:
         return folder.with_name(f"{folder.name}-{self.platform}-{self.engine}")
 
 
-DEFAULT = Place()
+DEFAULT = Target()
 """A machine without a GPU: what the recipe itself names."""

@@ -15,8 +15,8 @@ import yaml
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.project import Project
 from reprise.flows.key import _recipe_key
-from reprise.flows.place import Place
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
+from reprise.flows.target import Target
 from reprise.machines import nvidia
 from reprise.recipe.check import check
 from reprise.recipe.config.compose import compose
@@ -25,11 +25,11 @@ from reprise.recipe.config.verltree import find_tree
 from reprise.recipe.load import Inputs, Loaded, load
 
 ROOT = Path(__file__).resolve().parents[2]
-GPU_FSDP = Place("gpu", "fsdp")
-GPU_MEGATRON = Place("gpu", "megatron")
+GPU_FSDP = Target("gpu", "fsdp")
+GPU_MEGATRON = Target("gpu", "megatron")
 
 
-def loaded_at(place: Place, *more: str) -> Loaded:
+def loaded_at(place: Target, *more: str) -> Loaded:
     """The recipe, composed with the verl that the Hy3 recipe has."""
     lines = [Line(text) for text in (*place.overrides(), *more)]
     tree = find_tree(ROOT, "verl", "0.9.0")
@@ -38,7 +38,7 @@ def loaded_at(place: Place, *more: str) -> Loaded:
     return loaded
 
 
-def values(place: Place, *more: str) -> dict[str, Any]:
+def values(place: Target, *more: str) -> dict[str, Any]:
     return loaded_at(place, *more).composition.values
 
 
@@ -85,8 +85,8 @@ def test_every_setting_of_the_hy3_groups_is_taken_whole() -> None:
 
 
 @pytest.mark.parametrize("place", [GPU_FSDP, GPU_MEGATRON], ids=lambda place: place.name)
-def test_a_gpu_place_trains_what_the_cpu_trains(place: Place) -> None:
-    cpu, gpu = leaves(values(Place())), leaves(values(place))
+def test_a_gpu_place_trains_what_the_cpu_trains(place: Target) -> None:
+    cpu, gpu = leaves(values(Target())), leaves(values(place))
     differing = {key for key in cpu.keys() & gpu.keys() if cpu[key] != gpu[key]}
     # Neither the task nor the algorithm: only the engine, the rollout's memory and the steps.
     parts = ("actor_rollout_ref", "critic", "trainer", "model_engine", "data.trust_remote_code")
@@ -108,8 +108,8 @@ def test_the_learning_rate_stays_constant_when_it_is_set() -> None:
     assert optim["actor_rollout_ref"]["actor"]["optim"]["min_lr"] == 0
 
 
-@pytest.mark.parametrize("place", [Place(), GPU_FSDP, GPU_MEGATRON], ids=lambda place: place.name)
-def test_no_rule_finds_an_error(place: Place) -> None:
+@pytest.mark.parametrize("place", [Target(), GPU_FSDP, GPU_MEGATRON], ids=lambda place: place.name)
+def test_no_rule_finds_an_error(place: Target) -> None:
     loaded = loaded_at(place)
     report = check(loaded.composition, loaded.known, loaded.model, ROOT / "recipes")
     assert [f"{f.rule} {f.where}: {f.message}" for f in report.errors()] == []
@@ -118,12 +118,12 @@ def test_no_rule_finds_an_error(place: Place) -> None:
 @pytest.mark.parametrize(
     ("place", "rule"),
     [
-        (Place("tpu", "fsdp"), "rehearsal-platform"),
-        (Place("gpu", "deepspeed"), "rehearsal-engine"),
-        (Place("cpu", "megatron"), "rehearsal-engine"),
+        (Target("tpu", "fsdp"), "rehearsal-platform"),
+        (Target("gpu", "deepspeed"), "rehearsal-engine"),
+        (Target("cpu", "megatron"), "rehearsal-engine"),
     ],
 )
-def test_what_there_is_not_is_refused(place: Place, rule: str) -> None:
+def test_what_there_is_not_is_refused(place: Target, rule: str) -> None:
     with pytest.raises(OperatorError) as caught:
         Rehearsal(Project(ROOT), RehearsalOptions(place=place, quiet=True))
     assert caught.value.rule == rule
@@ -141,12 +141,12 @@ def test_another_verl_than_the_locked_one_cannot_run_on_a_gpu(tmp_path: Path) ->
 
 def test_a_gpu_place_has_its_own_environment_variables_and_reference(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    assert Place().reference(project, "rehearsal").name == "reference"
+    assert Target().reference(project, "rehearsal").name == "reference"
     assert GPU_MEGATRON.reference(project, "rehearsal").name == "reference-gpu-megatron"
     recipe = ROOT / "recipes/rehearsal"
     cpu, gpu = (
         yaml.safe_load(place.runtime_env(recipe).read_text())["env_vars"]
-        for place in (Place(), GPU_FSDP)
+        for place in (Target(), GPU_FSDP)
     )
     assert (cpu["VERL_PLATFORM"], gpu["VERL_PLATFORM"]) == ("cpu", "nvidia")
     # What the bridges of a GPU are called, as the plug-in spells them.
@@ -161,7 +161,7 @@ def test_what_the_machine_provides_is_recorded(tmp_path: Path) -> None:
     device = GPU_FSDP.device(Project(tmp_path))
     assert device is not None
     assert device["provided"] == {"torch": "2.11.0+cu130"}
-    assert Place().device(Project(tmp_path)) is None
+    assert Target().device(Project(tmp_path)) is None
 
 
 def test_a_driver_that_hangs_is_not_waited_for(
