@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 from pathlib import Path
 
+from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
 HEAD, TAIL, WIDTH = 14, 16, 108
+# Rich's picture loads its typeface from the network; the viewer's own will do.
+FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
 
 def shortened(lines: list[str]) -> list[str]:
@@ -29,7 +33,7 @@ def draw(lines: list[str], title: str) -> str:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     for line in lines:
         console.print(Text.from_ansi(line), soft_wrap=False, highlight=False)
-    return console.export_svg(title=title)
+    return console.export_svg(title=title, code_format=FORMAT)
 
 
 def main() -> None:

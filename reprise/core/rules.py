@@ -90,7 +90,7 @@ def known_rules() -> Mapping[str, Rule]:
     """All rules of the package by id, sorted.
 
     Layers may add texts to one rule (a hash that differs means the same for data and models);
-    one of them then has its description.
+    one of them then has its description. Raises ValueError where two define the same text.
     """
     found: dict[str, Rule] = {}
     for layer, entries in _files():
@@ -100,6 +100,8 @@ def known_rules() -> Mapping[str, Rule]:
             if before is None:
                 found[name] = Rule(name, layer, entry.get("about", ""), entry.get("doc", ""), texts)
                 continue
+            if twice := before.texts.keys() & texts.keys():
+                raise ValueError(f"{before.layer} and {layer} both define {name}: {sorted(twice)}")
             found[name] = Rule(
                 name,
                 before.layer if before.about else layer,

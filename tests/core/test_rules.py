@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from reprise.core import rules
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report, Severity, State
 from reprise.core.rules import Text, is_text_name, known_rules, render, text_of
@@ -159,3 +160,15 @@ def test_a_plain_rule_keeps_its_dots() -> None:
     report.failed("tree.verl", "tree.verl", "is missing", "reprise setup tree.verl")
     assert report.findings[0].rule == report.checks[0].rule == "tree.verl"
     assert OperatorError("tree.verl", "here", "is missing", "fetch it").rule == "tree.verl"
+
+
+def test_one_text_is_defined_by_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {
+        "about": "x",
+        "doc": "lock.md",
+        "same": {"severity": "note", "message": "m", "fix": "", "sample": {}},
+    }
+    files = [("lock", {"a-rule": entry}), ("flows", {"a-rule": entry})]
+    monkeypatch.setattr(rules, "_files", lambda: iter(files))
+    with pytest.raises(ValueError, match=r"lock and flows both define a-rule: \['same'\]"):
+        rules.known_rules.__wrapped__()
