@@ -121,7 +121,15 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
 def demo(engine: Engine, image: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **engine.env, "PATH": f"{ROOT}/.venv/bin:{SBIN}", **variables}
     command = ["sh", str(ROOT / "scripts" / "demo_cluster.sh"), image]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    # A demo that was killed before left its folder here; this one must not.
+    before = demo_folders()
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert demo_folders() <= before
+    return done
+
+
+def demo_folders() -> set[Path]:
+    return set((ROOT / ".cache").glob("demo-*"))
 
 
 def assert_demo_ran(engine: Engine, done: subprocess.CompletedProcess[str]) -> None:
@@ -129,7 +137,6 @@ def assert_demo_ran(engine: Engine, done: subprocess.CompletedProcess[str]) -> N
     assert "nodes: head worker1 worker2 worker3" in done.stdout
     assert engine.docker("ps", "--all", "--quiet", "--filter", "label=io.reprise.demo") == ""
     assert engine.docker("network", "ls", "--quiet", "--filter", "label=io.reprise.demo") == ""
-    assert not list((ROOT / ".cache").glob("demo-*"))
 
 
 def test_a_job_on_four_containers(engine: Engine, node: str, mounted: Path) -> None:
