@@ -17,7 +17,7 @@ from rich.text import Text
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Finding, Report, Severity, State, Verdict
 
-__all__ = ["JsonFlag", "finish", "guard"]
+__all__ = ["JsonFlag", "finish", "guard", "proceed"]
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
@@ -38,6 +38,18 @@ def finish(report: Report, as_json: bool, quiet_ok: bool = False) -> NoReturn:
     else:
         _print(report, quiet_ok)
     raise typer.Exit(report.exit_code)
+
+
+def proceed(before: Report, as_json: bool) -> None:
+    """Exit with the report of what a long command needs, unless it is good.
+
+    Its warnings are printed on standard error at once: later they would be too late.
+    """
+    if before.verdict is not Verdict.OK:
+        finish(before, as_json)
+    console = Console(soft_wrap=True, highlight=False, stderr=True)
+    for finding in before.findings:
+        _print_finding(console, finding)
 
 
 def _json(value: dict[str, Any]) -> str:

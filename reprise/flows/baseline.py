@@ -18,12 +18,14 @@ from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.curves.reference import load_reference, write_manifest
 from reprise.flows.key import KEYS
+from reprise.flows.preconditions import check_preconditions
 from reprise.flows.rehearsal import MODEL, Rehearsal, RehearsalOptions
 from reprise.flows.target import DEFAULT, Target
+from reprise.rehearsal.caps import caps
 from reprise.runs.state.folder import RunFolder, readable_runs
 from reprise.runs.state.state import RunStatus
 
-__all__ = ["BaselineOptions", "record_baseline"]
+__all__ = ["BaselineOptions", "check_baseline", "record_baseline"]
 
 COMMAND = "baseline"
 LABEL = "baseline"
@@ -39,6 +41,17 @@ class BaselineOptions:
     replace: bool = False
     quiet: bool = False
     place: Target = DEFAULT
+
+
+def check_baseline(project: Project, options: BaselineOptions) -> Report:
+    """What would end the recording, or spoil it, looked at before the first run."""
+    rehearsal = RehearsalOptions(label=LABEL, quiet=options.quiet, place=options.place)
+    report = check_preconditions(project, rehearsal, COMMAND, judged=False)
+    if set_now := caps():
+        settings = " ".join(f"{name}={value}" for name, value in set_now.items())
+        report.failed("baseline-caps.set", settings, names=" ".join(set_now))
+    report.settle("baseline-caps")
+    return report
 
 
 def record_baseline(project: Project, options: BaselineOptions) -> Report:
@@ -90,7 +103,7 @@ def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
 def _finished(project: Project, key: Mapping[str, Any], seed: int) -> RunFolder | None:
     for run, state in readable_runs(project.runs, MODEL):
         same = all(getattr(state, name) == key[name] for name in KEYS)
-        if same and state.seed == seed and state.status is RunStatus.FINISHED:
+        if same and not state.caps and state.seed == seed and state.status is RunStatus.FINISHED:
             return run
     return None
 

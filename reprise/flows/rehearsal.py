@@ -27,6 +27,7 @@ from reprise.flows.triage.explain import triage_attempt
 from reprise.recipe.card import card_of
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
+from reprise.rehearsal.caps import caps
 from reprise.rehearsal.model import (
     ARCHITECTURES,
     ModelSettings,
@@ -204,6 +205,7 @@ class Rehearsal:
             "platform": self.options.place.platform,
             "engine": self.options.place.engine,
             "device": self.options.place.device(self.project),
+            "caps": caps(),
             **run_key(self.project, config, model, data, self.options.place),
         }
         folder = RunFolder.create(self.project.runs, MODEL, facts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reprise.cli.render import JsonFlag, finish, guard
+from reprise.cli.render import JsonFlag, finish, guard, proceed
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
 from reprise.flows.target import DEFAULT, Target
@@ -69,6 +69,7 @@ def reproduce(
     The default recipe, rehearsal, trains a tiny Hy3 with real verl, Ray and vLLM on this
     machine's CPU. Exit code 0: PASS; 1: FAIL; 2: INCONCLUSIVE, or it could not run.
     """
+    from reprise.flows.preconditions import check_preconditions
     from reprise.flows.rehearsal import RehearsalOptions
     from reprise.flows.reproduce import judge_folder, reproduce_rehearsal
     from reprise.recipe.card import card_of
@@ -86,6 +87,7 @@ def reproduce(
         options = RehearsalOptions(
             1 if seed is None else seed, steps, ranks or 1, arch or "hy3", algo, chosen, place=place
         )
+        proceed(check_preconditions(project, options, "reproduce"), as_json)
         judged = reproduce_rehearsal(project, options)
     else:
         raise OperatorError("reproduce-cluster.recipe-needs-cluster", model, model=model)
@@ -117,10 +119,12 @@ def baseline(
     """Record reference runs of a recipe; an interrupted recording continues where it stopped."""
     if model != "rehearsal":
         raise OperatorError("baseline-model.only-rehearsal-s", model)
-    from reprise.flows.baseline import BaselineOptions, record_baseline
+    from reprise.flows.baseline import BaselineOptions, check_baseline, record_baseline
 
+    project = find_project()
     options = BaselineOptions(seeds, replace_other, place=_place(platform, engine))
-    finish(record_baseline(find_project(), options), as_json)
+    proceed(check_baseline(project, options), as_json)
+    finish(record_baseline(project, options), as_json)
 
 
 def _finish(judged: Judged, as_json: bool) -> None:

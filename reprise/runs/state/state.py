@@ -187,6 +187,10 @@ class RunState(Document):
         default=None, description="GPUs, driver, provided versions."
     )
 
+    caps: dict[str, str] = Field(
+        default_factory=dict, description="Variables that capped the instruction set of the CPU."
+    )
+
     lock: str | None = Field(
         default=None, description="SHA-256 of the lock's entries for the machine."
     )

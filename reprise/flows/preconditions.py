@@ -1,0 +1,102 @@
+"""What a rehearsal needs and would otherwise find out minutes later, looked at before it begins."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from reprise.core.errors import OperatorError
+from reprise.core.findings import Report
+from reprise.core.project import Project
+from reprise.flows.rehearsal import MODEL, RehearsalOptions
+
+__all__ = ["check_preconditions"]
+
+_MIB, _GIB = 2**20, 2**30
+# A run folder of 40 steps has 4.4 MB, Ray's session with its logs about 20 MB.
+_DISK = 100 * _MIB
+# Peak of the proportional memory of all processes of a run (benchmarks/rehearsal): 7.0 GiB.
+_MEMORY = 7 * _GIB
+# Ray's object store (512 MiB) and vLLM's segments (400 MB).
+_SHARED = 1 * _GIB
+
+
+def check_preconditions(
+    project: Project, options: RehearsalOptions, command: str, judged: bool = True
+) -> Report:
+    """All that would end the run of `options`, or leave it without a verdict, as one report.
+
+    `judged`: whether the run is compared with a reference at its end. Errors end the command;
+    warnings are for the operator to weigh.
+    """
+    report = Report(command)
+    _environment(report, project, options)
+    for place in dict.fromkeys((project.runs, Path(tempfile.gettempdir()))):
+        _writable(report, place)
+    _memory(report)
+    if judged:
+        _reference(report, project, options)
+    report.settle("rehearsal-resources")
+    return report
+
+
+def _environment(report: Report, project: Project, options: RehearsalOptions) -> None:
+    try:
+        options.place.check()
+        options.place.python(project)
+    except OperatorError as error:
+        report.absorb(error.report(report.command))
+
+
+def _writable(report: Report, wanted: Path) -> None:
+    """Whether files can be made below `wanted`, or where it will be, and whether there is room."""
+    there = wanted
+    while not there.exists():
+        there = there.parent
+    try:
+        with tempfile.NamedTemporaryFile(dir=there, prefix=".write-test-"):
+            free = shutil.disk_usage(there).free
+    except OSError as error:
+        reason = error.strerror or error
+        folder = shlex.quote(str(there))
+        report.failed("rehearsal-resources.not-writable", str(there), reason=reason, folder=folder)
+        return
+    if free < _DISK:
+        report.failed("rehearsal-resources.disk", str(there), free=free / _MIB, need=_DISK / _MIB)
+
+
+def _memory(report: Report) -> None:
+    available = psutil.virtual_memory().available
+    if available < _MEMORY:
+        report.warn(
+            "rehearsal-resources.memory",
+            "this machine",
+            available=available / _GIB,
+            need=_MEMORY / _GIB,
+        )
+    shared = Path("/dev/shm")  # noqa: S108 (only its size is read)
+    free = shutil.disk_usage(shared).free if shared.is_dir() else 0
+    if free < _SHARED:
+        report.warn(
+            "rehearsal-resources.shared-memory", str(shared), free=free / _MIB, need=_SHARED / _MIB
+        )
+
+
+def _reference(report: Report, project: Project, options: RehearsalOptions) -> None:
+    """Warn before the training, not after it, that nothing is recorded to judge the run by."""
+    place = options.place
+    if options.arch != "hy3" or options.algo:
+        named = (("ARCH", options.arch if options.arch != "hy3" else ""), ("ALGO", options.algo))
+        settings = " ".join(f"{name}={value}" for name, value in named if value)
+        report.warn("reference-missing.before-other-settings", MODEL, settings=settings)
+    elif not (place.reference(project, MODEL) / "reference.toml").is_file():
+        report.warn(
+            "reference-missing.before-none",
+            str(place.reference(project, MODEL)),
+            platform=place.platform,
+            engine=place.engine,
+        )

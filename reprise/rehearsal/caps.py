@@ -1,0 +1,15 @@
+"""Caps of the processor's instruction set: they change the bits of a training curve."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["CAPS", "caps"]
+
+CAPS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE")
+"""Variables that cap what torch, oneDNN (two names) and OpenBLAS use."""
+
+
+def caps() -> dict[str, str]:
+    """The caps that are set in this environment."""
+    return {name: os.environ[name] for name in CAPS if os.environ.get(name)}
