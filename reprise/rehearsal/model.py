@@ -70,7 +70,11 @@ def locked_versions(requirements: Path) -> dict[str, str]:
 
     Raises OperatorError when one of them is not pinned there, OSError when it cannot be read.
     """
-    pins = dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", requirements.read_text(), re.M))
+    pins = dict(
+        re.findall(
+            r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", requirements.read_text(encoding="utf-8"), re.M
+        )
+    )
     missing = [name for name in COMPUTING if name not in pins]
     if missing:
         raise OperatorError(
