@@ -171,6 +171,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 # Files of uv's cache and of the environment may be the same: half the writing. uv copies where the
 # two folders are on different file systems.
 export UV_LINK_MODE="${UV_LINK_MODE:-hardlink}"
+# uv ends where it cannot write its cache: a home that is read-only, or is none.
+if [ -z "${UV_CACHE_DIR:-}" ]; then
+    uv_cache=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}
+    mkdir -p "$uv_cache/uv" 2>/dev/null && [ -w "$uv_cache/uv" ] || export UV_CACHE_DIR="$root/.cache/uv"
+fi
 
 pip_install() {
     "$py" -m pip install --progress-bar off --no-deps --no-build-isolation "$@"

@@ -146,7 +146,9 @@ def _show_any_text() -> None:
 
 def _unheard(error: OSError) -> NoReturn:
     """Commands report their own errors: an error that arrives here prevented the printing."""
-    sys.stderr.write(f"error standard output: the answer could not be written: {error.strerror}\n")
+    said = f"error standard output: the answer could not be written: {error.strerror}\n"
+    with contextlib.suppress(OSError):  # the same terminal may be gone
+        sys.stderr.write(said)
     # Buffered output would fail again when the interpreter ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(2)

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Finding, Report, Severity, State, Verdict
+from reprise.core.progress import error_console
 
 __all__ = ["JsonFlag", "finish", "guard", "proceed"]
 
@@ -47,7 +48,7 @@ def proceed(before: Report, as_json: bool) -> None:
     """
     if before.verdict is not Verdict.OK:
         finish(before, as_json)
-    console = Console(soft_wrap=True, highlight=False, stderr=True)
+    console = error_console(soft_wrap=True)
     for finding in before.findings:
         _print_finding(console, finding)
 

@@ -5,12 +5,13 @@ Everything goes to standard error, so that standard output stays a command's own
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Protocol, Self
+from typing import IO, Any, Protocol, Self, cast
 
 from rich.console import Console
 from rich.progress import (
@@ -23,10 +24,41 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["PLAIN_INTERVAL", "Display", "Screen", "Task", "task"]
+__all__ = ["PLAIN_INTERVAL", "Display", "Screen", "Stderr", "Task", "error_console", "task"]
 
 # Seconds between two plain lines of one task: shows progress, keeps a log short.
 PLAIN_INTERVAL = 15.0
+
+
+class Stderr:
+    """Standard error that never raises: where a terminal has vanished, the work goes on.
+
+    A closed session (EIO), a pipe whose reader ended (EPIPE) or a full disk would end an hour of
+    training by a line about it.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else a stream has: encoding, fileno, isatty."""
+        return getattr(sys.stderr, name)
+
+    def write(self, text: str) -> int:
+        """Write, or lose the text."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or lose what is left."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+
+
+_STDERR = Stderr()
+
+
+def error_console(**options: Any) -> Console:
+    """A Rich console on standard error that survives the end of its terminal."""
+    return Console(file=cast(IO[str], _STDERR), highlight=False, **options)
 
 
 class Task:
@@ -121,8 +153,8 @@ class Screen:
         if self._drawing is not None:
             self._drawing.console.print(text, markup=False, soft_wrap=True)
         else:
-            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-            sys.stderr.flush()
+            _STDERR.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+            _STDERR.flush()
 
 
 class Display(Screen):
@@ -134,7 +166,7 @@ class Display(Screen):
 
     def __init__(self, plain: bool | None = None, interval: float = PLAIN_INTERVAL) -> None:
         self.interval = interval
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
+        console = error_console(soft_wrap=True)
         if plain is None:
             plain = not console.is_terminal
         self._progress = None if plain else _bars(console)

@@ -41,10 +41,11 @@ from reprise.runs.ray.jobs import Jobs, import_jobs_sdk
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, remove_leftovers, start_local_ray
 from reprise.runs.ray.runtime_env import merge_runtime_env
 from reprise.runs.state.attempt import AttemptEnd, AttemptOutcome, Job
-from reprise.runs.state.folder import RunFolder, readable_runs
-from reprise.runs.state.pulse import here, supervised
+from reprise.runs.state.folder import RunFolder, progress_of, readable_runs
+from reprise.runs.state.pulse import here, supervised, supervising
 from reprise.runs.state.state import Launcher, PrivateRay, RunStatus
 from reprise.runs.supervise.following import Follower, run_attempt
+from reprise.runs.supervise.supervise import StopRequested, hear
 from reprise.runs.watch.display import RunDisplay
 from reprise.triage.report import root_advice, root_place, summary
 
@@ -62,12 +63,23 @@ _ENDED = {
     AttemptOutcome.INTERRUPTED: "run-interrupted.ended",
 }
 
+# How an error that ends the command ends the attempt; any other is a failure.
+_OUTCOMES: dict[type[BaseException], AttemptOutcome] = {
+    KeyboardInterrupt: AttemptOutcome.INTERRUPTED,
+    StopRequested: AttemptOutcome.STOPPED,
+}
+_STATUS = {
+    AttemptOutcome.INTERRUPTED: RunStatus.INTERRUPTED,
+    AttemptOutcome.STOPPED: RunStatus.STOPPED,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class RehearsalOptions:
     """What the operator may change; `algo` is a group of recipes/algorithms, empty for its own.
 
-    `place` says on what it runs and what trains.
+    `place` says on what it runs and what trains; without `wait` another run on this machine is not
+    waited for.
     """
 
     seed: int = 1
@@ -79,6 +91,7 @@ class RehearsalOptions:
     label: str = ""
     quiet: bool = False
     place: Target = DEFAULT
+    wait: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +127,15 @@ class Rehearsal:
         model, data = self.prepare()
         folder = self._new_folder(model, data)
         try:
-            attempt = self._attempt(folder, python, model, data)
+            with supervising(folder):
+                attempt = self._attempt(folder, python, model, data)
         except BaseException as error:
             with undisturbed():
                 # Stop its Ray whatever happened: no other command would.
                 if (ray := folder.read().ray) is not None:
                     remove_leftovers(folder.name, Path(ray.temp_dir))
-                cut = isinstance(error, KeyboardInterrupt)
-                _end(
-                    folder,
-                    AttemptOutcome.INTERRUPTED if cut else AttemptOutcome.FAILED,
-                    None,
-                    str(error),
-                )
+                ended = _OUTCOMES.get(type(error), AttemptOutcome.FAILED)
+                _end(folder, ended, None, str(error))
             raise
         return self._close(folder, attempt)
 
@@ -236,9 +245,15 @@ class Rehearsal:
         entrypoint = self.entrypoint(python, self._overrides())
         write_text(folder.path / "command.txt", entrypoint + "\n")
         with (
-            alone_on_this_machine(self.console.line) as handle,
+            alone_on_this_machine(
+                self.console.line,
+                heard=lambda: hear(folder),
+                wait=self.options.wait,
+                progress=lambda run: progress_of(self.project.runs, run),
+            ) as handle,
             self._ray(folder, python, handle) as ray,
         ):
+            hear(folder)
             folder.set_status(RunStatus.RUNNING)
             jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
             files = (
@@ -317,8 +332,7 @@ def _end(
         attempt = state.open_attempt()
         if attempt is not None:
             state.end(attempt.number, outcome, reached, message)
-        cut = outcome is AttemptOutcome.INTERRUPTED
-        state.status = status or (RunStatus.INTERRUPTED if cut else RunStatus.FAILED)
+        state.status = status or _STATUS.get(outcome, RunStatus.FAILED)
         state.watcher = None
         if reached is not None:
             state.reached = reached

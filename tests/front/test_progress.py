@@ -84,5 +84,39 @@ def test_a_terminal_gets_a_bar() -> None:
     said = b"".join(parts).decode()
     os.close(parent)
     assert (done.returncode, done.stdout) == (0, b"")
-    assert "50%" in said or "━" in said
+    # A terminal without UTF-8 gets the bar in ASCII.
+    assert "50%" in said or "━" in said or "---" in said
     assert "fetch [/] a: verified" in said
+
+
+VANISHES = """
+import os, sys
+from reprise.core.progress import Display
+with Display() as display:
+    shown = display.task("train", total=3)
+    shown.advance()
+    sys.stdin.readline()
+    for _ in range(2):
+        shown.advance(detail="x" * 4000)
+        display.line("y" * 4000)
+    shown.end("succeeded")
+print("went on")
+"""
+
+
+@pytest.mark.parametrize("kind", ["terminal", "pipe"])
+def test_a_terminal_that_vanishes_ends_no_work(kind: str) -> None:
+    parent, child = pty.openpty() if kind == "terminal" else os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", VANISHES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=child,
+        env=os.environ | {"TERM": "xterm"},
+        text=True,
+    )
+    os.close(child)
+    os.read(parent, 1)
+    os.close(parent)
+    said, _ = process.communicate("\n", timeout=60)
+    assert (process.returncode, said) == (0, "went on\n")

@@ -24,7 +24,9 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sh")), ids=lambda path: path.stem)
 def test_the_arguments_are_those_of_bash(sandbox: Sandbox, script: Path) -> None:
-    found: Agreement = agreement(script, script.name, sandbox, SCRIPTS)
+    # The copy: the checkout's own path may hold a blank, at which bash splits words.
+    folder = sandbox.root / "w"
+    found: Agreement = agreement(folder / script.name, script.name, sandbox, folder)
     assert found.commands > 0
     assert found.differences == []
     assert (found.wrong, found.known_to_bash) == (0, 0)

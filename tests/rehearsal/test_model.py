@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_a_missing_interpreter_or_training_file_is_named(tmp_path, train):
 def test_a_builder_that_fails_is_reported_with_its_last_line_and_leaves_no_model(tmp_path, train):
     """The interpreter is real, but has none of the rehearsal's packages (-S -E by a wrapper)."""
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S "$@"\n')
     python.chmod(0o755)
     cache = tmp_path / "cache"
     with pytest.raises(OperatorError) as error:

@@ -6,9 +6,13 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
+from reprise.core.errors import OperatorError
 from reprise.runs.ray.alone import alone_on_this_machine
 from reprise.runs.ray.processes import MARK
 from tests.saying import started, until_said
@@ -100,3 +104,31 @@ def test_a_ray_that_outlives_its_command_keeps_others_away(tmp_path: Path) -> No
             assert ray.wait(60) == 0
     assert len(said) == 1
     assert "reprise stop 20260101T000000Z-abcdef" in said[0]
+
+
+def test_a_wait_hears_a_stop_within_two_seconds(tmp_path: Path) -> None:
+    class Stopped(Exception):
+        pass
+
+    def heard() -> None:
+        raise Stopped
+
+    lock = tmp_path / "lock"
+    begun = time.monotonic()
+    with holder(lock):
+        begun = time.monotonic()
+        with pytest.raises(Stopped), alone_on_this_machine(lambda _: None, lock, heard):
+            raise AssertionError
+    assert time.monotonic() - begun < 2.0
+
+
+def test_without_waiting_the_other_run_and_its_step_are_named(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    options = {"stdin": subprocess.PIPE, "env": os.environ | {MARK: "20260101T000000Z-abcdef"}}
+    with started([sys.executable, "-c", HOLD, lock], **options, text=True) as process:
+        until_said(process.stdout, "held")
+        waiting = alone_on_this_machine(
+            print, lock, wait=False, progress=lambda run: f", step 3 of 40 of {run[:4]}"
+        )
+        with pytest.raises(OperatorError, match="abcdef, step 3 of 40 of 2026, to end it"), waiting:
+            raise AssertionError

@@ -1,9 +1,12 @@
 """`reprise runs`, `status`, `logs` and `stop` on run folders that no cluster answers for."""
 
+import errno
+import fcntl
 import importlib
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -26,8 +29,9 @@ from reprise.flows.train.resume import may_resume, place_of, without_its_ray
 from reprise.runs.ray.processes import MARK, marked
 from reprise.runs.state import pulse
 from reprise.runs.state.folder import RunFolder, newest_finished
-from reprise.runs.state.pulse import QUIET_SECONDS, supervised, supervising
+from reprise.runs.state.pulse import QUIET_SECONDS, here, supervised, supervising
 from reprise.runs.state.state import AttemptOutcome, Process, RunState
+from reprise.runs.supervise.supervise import StopRequested, hear
 from reprise.runs.watch.alarms import AlarmSettings
 from tests.saying import started
 from tests.states import change, write_raw
@@ -231,12 +235,11 @@ def test_a_run_whose_job_is_not_submitted_yet_is_ended_by_its_command(
     assert result.exit_code == 0
     assert "ends before it submits" in report(result)["findings"][0]["message"]
     assert folder.read().stop
-    # The first and only attempt of `reproduce` is its own command's to end.
     other = made(tmp_path, state="created", attempts=[], command="reproduce", watcher=mine)
     other.log_file(1).unlink()
-    result = call("stop", other.name, "--json")
-    assert result.exit_code == 1
-    assert f"kill {me.pid}" in report(result)["findings"][0]["fix"]
+    assert call("stop", other.name, "--json").exit_code == 0
+    with pytest.raises(StopRequested):
+        hear(other)
 
 
 def test_a_watch_without_the_cluster_ends_with_the_supervisor(tmp_path: Path, call: Call) -> None:
@@ -262,6 +265,8 @@ def test_who_supervises(tmp_path: Path) -> None:
     mine = Process(pid=me.pid, created=me.create_time(), host=socket.gethostname())
     folder = made(tmp_path)
     state = folder.read()
+    now = here()
+    assert (now.pid, now.created, now.host) == (mine.pid, mine.created, mine.host)
 
     def watched(watcher: Process | None) -> RunState:
         return state.model_copy(update={"watcher": watcher})
@@ -273,13 +278,81 @@ def test_who_supervises(tmp_path: Path) -> None:
     elsewhere = watched(Process(pid=me.pid, created=1.0, host="elsewhere"))
     assert supervised(folder, elsewhere)
     with supervising(folder):
-        assert folder.read().watcher == mine
+        assert folder.read().watcher == now
         assert supervised(folder, elsewhere, exact=True)
     assert folder.read().watcher is None
     long_ago = time.time() - QUIET_SECONDS - 60
     os.utime(folder.path / ".pulse", (long_ago, long_ago))
     assert not supervised(folder, elsewhere)
     assert not supervised(folder, elsewhere, exact=True)
+
+
+def test_a_step_of_the_clock_ends_no_supervisor(tmp_path: Path) -> None:
+    """Its start counts in ticks since the boot: NTP may set the clock, not those."""
+    folder = made(tmp_path)
+    moved = here().model_copy(update={"created": here().created - 5.0})
+    state = folder.read().model_copy(update={"watcher": moved})
+    assert supervised(folder, state)
+    recycled = moved.model_copy(update={"ticks": (moved.ticks or 0) - 100})
+    assert not supervised(folder, state.model_copy(update={"watcher": recycled}))
+
+
+ASK = """
+import sys
+from pathlib import Path
+from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.pulse import supervised
+folder = RunFolder(Path(sys.argv[1]))
+print(supervised(folder, folder.read()))
+"""
+CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--map-root-user")
+
+
+@pytest.mark.parametrize("locks", [True, False], ids=["lock", "no lock"])
+def test_another_container_on_the_host_sees_the_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
+) -> None:
+    """Same host name, same kernel, another namespace of pids: there this pid means nothing."""
+    folder = made(tmp_path)
+
+    def asked() -> str:
+        command = [*CONTAINER, sys.executable, "-c", ASK, str(folder.path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    if not locks:
+        monkeypatch.setattr(pulse, "_take", lambda *_: None)
+    with supervising(folder):
+        assert asked() == "True"
+    assert asked() == "False"
+
+
+def test_only_one_command_becomes_the_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "_TURN_SECONDS", 0.2)
+    folder = made(tmp_path)
+    with supervising(folder):
+        with (
+            pytest.raises(OperatorError, match="another command has just begun"),
+            supervising(folder),
+        ):
+            raise AssertionError
+        assert folder.read().watcher == here()
+
+
+def test_a_storage_without_locks_leaves_the_pulse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    folder = made(tmp_path)
+    with supervising(folder):
+        assert supervised(folder, folder.read())
+        other_boot = here().model_copy(update={"boot": "another kernel"})
+        assert supervised(folder, folder.read().model_copy(update={"watcher": other_boot}))
+    assert not supervised(folder, folder.read())
 
 
 def test_a_pulse_goes_on_and_who_took_over_keeps_the_run(
@@ -374,6 +447,7 @@ def other_user() -> Iterator[Callable[[], None]]:
     os.seteuid(0)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_the_run_of_another_user(
     tmp_path: Path, call: Call, other_user: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

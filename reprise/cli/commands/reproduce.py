@@ -62,6 +62,9 @@ def reproduce(
         Path | None,
         typer.Option(help="Judge this finished run (folder or id) instead of starting one."),
     ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Refuse while another run trains on this machine.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a recipe from pinned inputs to a judged training curve.
@@ -85,7 +88,14 @@ def reproduce(
         chosen = tuple(overrides or ())
         place = _place(platform, engine)
         options = RehearsalOptions(
-            1 if seed is None else seed, steps, ranks or 1, arch or "hy3", algo, chosen, place=place
+            1 if seed is None else seed,
+            steps,
+            ranks or 1,
+            arch or "hy3",
+            algo,
+            chosen,
+            place=place,
+            wait=not no_wait,
         )
         proceed(check_preconditions(project, options, "reproduce"), as_json)
         judged = reproduce_rehearsal(project, options)

@@ -48,6 +48,9 @@ def train(
         typer.Option(help="Downgrade the errors of this rule to warnings; it is recorded."),
     ] = None,
     attempts: Annotated[int, typer.Option(min=1, help="Maximum attempts of this command.")] = 3,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Refuse while another run trains on this machine.")
+    ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return as soon as the job is submitted.")
     ] = False,
@@ -93,6 +96,7 @@ def train(
         attempts=attempts,
         dry_run=dry_run,
         detach=detach,
+        wait=not no_wait,
         stall=stall,
     )
     project = find_project()

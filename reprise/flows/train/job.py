@@ -54,6 +54,7 @@ class TrainOptions:
     attempts: int = 3
     dry_run: bool = False
     detach: bool = False
+    wait: bool = True
     stall: float | None = None
     quiet: bool = False
 

@@ -27,8 +27,9 @@ from reprise.runs.ray.auth_token import TokenError, read_token
 from reprise.runs.ray.jobs import Jobs, open_jobs
 from reprise.runs.ray.local_ray import new_temp_dir, remove_leftovers, start_local_ray
 from reprise.runs.ray.nodes import list_nodes
-from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.folder import RunFolder, progress_of
 from reprise.runs.state.state import PlaceKind, PrivateRay
+from reprise.runs.supervise.supervise import hear
 
 __all__ = [
     "Attached",
@@ -79,7 +80,8 @@ class Private:
     """A Ray of the run's own on this machine. Every attempt gets a fresh one: a killed process
     leaves children behind that only the end of their whole Ray is sure to find.
 
-    It holds the machine while it lives, with this command or without it.
+    It holds the machine while it lives, with this command or without it. Where another run does,
+    it is waited for, or refused without `wait`.
     """
 
     python: Path
@@ -87,6 +89,7 @@ class Private:
     kind: PlaceKind = PlaceKind.PRIVATE
     stall_seconds: float = 180.0
     lost_seconds: float = 90.0
+    wait: bool = True
 
     def ready(self, folder: RunFolder, need: Need) -> Jobs:
         """Stop an earlier attempt's Ray, start a fresh one. Raises OperatorError, CannotTell."""
@@ -98,7 +101,12 @@ class Private:
             state.ray = own
         log = folder.path / "logs" / "ray.log"
         slots = need.gpus * need.nodes
-        with alone_on_this_machine(self.say) as handle:
+        with alone_on_this_machine(
+            self.say,
+            heard=lambda: hear(folder),
+            wait=self.wait,
+            progress=lambda run: progress_of(folder.path.parent.parent, run),
+        ) as handle:
             ray = start_local_ray(self.python, folder.name, slots, temp_dir, log, [handle])
         with folder.edit() as state:
             state.address, state.token_file = ray.address, str(ray.token_file)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
+from reprise.flows.train.fingerprint import same_inputs
 from reprise.flows.train.job import TrainJob
 from reprise.runs.ray.contact import contact_of, private_elsewhere
 from reprise.runs.ray.jobs import ENDED
@@ -46,6 +47,10 @@ def unchanged(report: Report, project: Project, folder: RunFolder, task: TrainJo
         first = next((number for number, (a, b) in enumerate(lines, 1) if a != b), 0)
         report.failed(text, f"{path}:{first}" if first else str(path))
     _same_rows(report, state.rows, task)
+    differing = same_inputs(report, folder, task)
+    if differing:
+        names = [change.name for change in differing]
+        folder.event("changed", after=max(steps_recorded(folder), default=0), inputs=names)
     report.settle(RULE)
 
 
@@ -84,7 +89,8 @@ def may_resume(folder: RunFolder, state: RunState) -> None:
         _was_written(folder, state)
         return
     watcher = state.watcher
-    assert watcher is not None
+    if watcher is None:
+        raise OperatorError("train-resume.supervised-now", folder.name, run=folder.name)
     age = pulse_age(folder, exact=True)
     seen = "" if age is None else f", seen {age:.0f} s ago"
     raise OperatorError(

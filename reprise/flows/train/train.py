@@ -17,7 +17,9 @@ from reprise.core.project import Project
 from reprise.flows.cluster import Selection, select
 from reprise.flows.train.attach import ask_doctor
 from reprise.flows.train.checks import Where, forgiven, package_data, preflight
+from reprise.flows.train.fingerprint import write_fingerprint
 from reprise.flows.train.job import TrainJob, TrainOptions, prepare_task
+from reprise.flows.train.moved import settle_place
 from reprise.flows.train.place import (
     Attached,
     HostfileCluster,
@@ -84,6 +86,7 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
     Recipe, overrides and place are taken from its folder. Raises
     OperatorError when it is finished, or another command supervises it.
     """
+    settle_place(folder, folder.read())
     state = folder.read()
     may_resume(folder, state)
     console = RunDisplay(options.quiet)
@@ -175,7 +178,7 @@ def _place(
         raise OperatorError("train-place.no-cluster", options.model)
     if not project.rehearsal_python.exists():
         raise CannotTell("rehearsal-environment.missing-here", str(project.rehearsal_python))
-    return Private(project.rehearsal_python, console.line), Where(
+    return Private(project.rehearsal_python, console.line, wait=options.wait), Where(
         "private", "this machine", "rehearsal", site, storage=options.storage
     )
 
@@ -236,6 +239,7 @@ def _write_folder(
     state = folder.read()
     write_text(folder.path / "config.yaml", task.config(folder.name, str(state.storage)))
     shutil.copyfile(project.lock, folder.path / "versions.lock")
+    write_fingerprint(folder, task)
     dump_json(folder.path / "checks.json", report.to_json())
     if doctor is not None:
         write_document(folder.path / "doctor.json", doctor)

@@ -16,6 +16,7 @@ import orjson
 from reprise.core.documents import Part, write_document
 from reprise.core.errors import OperatorError
 from reprise.core.files import hold_lock
+from reprise.runs.state.attempt import read_steps
 from reprise.runs.state.listing import list_folder
 from reprise.runs.state.state import (
     Attempt,
@@ -26,7 +27,15 @@ from reprise.runs.state.state import (
     read_state,
 )
 
-__all__ = ["FINISHED", "RunFolder", "find_run", "newest_finished", "readable_runs", "recent_runs"]
+__all__ = [
+    "FINISHED",
+    "RunFolder",
+    "find_run",
+    "newest_finished",
+    "progress_of",
+    "readable_runs",
+    "recent_runs",
+]
 
 _TURN_SECONDS = 10.0
 
@@ -210,6 +219,22 @@ def readable_runs(runs: Path, model: str) -> Iterator[tuple[RunFolder, RunState]
     for run in recent_runs(runs, model):
         with contextlib.suppress(OperatorError):
             yield run, run.read()
+
+
+def progress_of(runs: Path, run: str) -> str:
+    """How far the run `run` below `runs` is, to follow its id: `, step 3 of 40`; empty if unknown.
+
+    Runs of other checkouts of the machine are unknown.
+    """
+    for path in list_folder(runs).runs:
+        if path.name == run:
+            with contextlib.suppress(OperatorError, OSError):
+                folder = RunFolder(path)
+                state = folder.read()
+                number = state.attempts[-1].number if state.attempts else 1
+                steps = [step.step for step in read_steps(folder.metrics_file(number))]
+                return f", step {max(steps, default=0)} of {state.steps or '?'}"
+    return ""
 
 
 def find_run(runs: Path, text: str) -> RunFolder:

@@ -83,13 +83,21 @@ class PlaceKind(StrEnum):
 
 
 class Process(Part):
-    """A process on a host. Its start time tells it from a later one with the same number."""
+    """A process on a host.
+
+    Its start tells it from a later one with the same number; a number counts in its namespace only.
+    """
 
     pid: int
-    created: float = Field(description="Start, seconds since the epoch.")
+    created: float = Field(description="Start, seconds since the epoch by the clock of that time.")
     host: str | None = Field(
         default=None, description="Host name; null: the machine of the run folder."
     )
+    boot: str | None = Field(default=None, description="The kernel's boot id; null: not recorded.")
+    ticks: int | None = Field(
+        default=None, description="Start, clock ticks since the boot: no clock step changes it."
+    )
+    namespace: int | None = Field(default=None, description="Inode of its namespace of pids.")
 
 
 class PrivateRay(Part):

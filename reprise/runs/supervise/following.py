@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import IO
 
 import orjson
+import psutil
 
 from reprise.core.errors import CannotTell
 from reprise.metrics import parse_console_line
 from reprise.runs.ray.jobs import ENDED, Jobs
+from reprise.runs.ray.processes import marked
 from reprise.runs.state.attempt import STALL_SECONDS, AttemptEnd, AttemptOutcome, Job, read_steps
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.watch.progress import PhaseReader, ProgressWatch, StepLine
@@ -26,6 +28,8 @@ LOST_SECONDS = 90.0
 _POLL_SECONDS = 2.0
 # After the last step: the job's end is near.
 _END_SECONDS = 0.25
+# A sleep that took so much longer was a pause of the whole machine or container, not load.
+_PAUSE_SECONDS = 20.0
 _OUTCOMES = {
     "SUCCEEDED": AttemptOutcome.SUCCEEDED,
     "FAILED": AttemptOutcome.FAILED,
@@ -169,9 +173,32 @@ def _until_ended(
             return AttemptEnd(number, _OUTCOMES[state], reached, message)
         if watch.stalled(now):
             text = f"no step and no new kind of log line for {watch.limit:.0f} s"
+            text += _stopped_processes(folder.name)
             return AttemptEnd(number, AttemptOutcome.STALLED, reached, text)
         if now - looked >= follower.poll_seconds:
             looked = now
             follower.on_poll()
         over = last is not None and reached >= last
-        time.sleep(min(follower.poll_seconds, _END_SECONDS) if over else follower.poll_seconds)
+        wait = min(follower.poll_seconds, _END_SECONDS) if over else follower.poll_seconds
+        gap = _sleep(wait)
+        if gap > _PAUSE_SECONDS:
+            folder.event("paused", attempt=number, seconds=gap)
+            watch.paused(gap)
+            silent_since = None
+
+
+def _sleep(seconds: float) -> float:
+    """Sleep; returns by how much it took longer: the machine, or this container, was paused."""
+    begun = time.monotonic()
+    time.sleep(seconds)
+    return time.monotonic() - begun - seconds
+
+
+def _stopped_processes(run: str) -> str:
+    """The run's processes on this machine that a signal has stopped, to follow a message."""
+    found = []
+    for process in marked(run):
+        with contextlib.suppress(psutil.Error):
+            if process.status() == psutil.STATUS_STOPPED:
+                found.append(f"{process.pid} ({process.name()})")
+    return f"; stopped by a signal (state T): {', '.join(found[:8])}" if found else ""

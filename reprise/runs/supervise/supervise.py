@@ -23,7 +23,15 @@ from reprise.runs.supervise.resume import (
 )
 from reprise.runs.supervise.retry import Failure, Policy, read_triaged, why_not_again
 
-__all__ = ["GONE_RULE", "OUT_OF_SIGHT", "Hands", "Supervised", "supervise"]
+__all__ = [
+    "GONE_RULE",
+    "OUT_OF_SIGHT",
+    "Hands",
+    "StopRequested",
+    "Supervised",
+    "hear",
+    "supervise",
+]
 
 OUT_OF_SIGHT = "the job may still be running"
 """Why a run whose Ray does not answer is neither ended nor restarted."""
@@ -36,6 +44,16 @@ _ON_REQUEST = "stopped on request"
 _STOP_SECONDS = 60.0
 # How soon a stop request takes effect between two attempts.
 _HEAR_SECONDS = 2.0
+
+
+class StopRequested(OperatorError):
+    """The run was stopped on request before its job was submitted."""
+
+
+def hear(folder: RunFolder) -> None:
+    """Raise StopRequested when `reprise stop` was called for the run."""
+    if _stop_asked(folder):
+        raise StopRequested("run-stopped.before-its-job", folder.name)
 
 
 class Hands(Protocol):
@@ -198,7 +216,10 @@ def _begin(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
     resume = resume_point(folder, folder.read())
     for note in resume.notes:
         hands.say(note)
-    jobs = hands.ready()
+    try:
+        jobs = hands.ready()
+    except StopRequested:
+        return None, 0
     with folder.edit() as state:
         if state.stop is None:
             state.begin(folder.name, resume.step)

@@ -76,6 +76,10 @@ class ProgressWatch:
             self._records = count
             self.last = now
 
+    def paused(self, seconds: float) -> None:
+        """Take note that this process, and with it the job, could not run for `seconds`."""
+        self.last += seconds
+
     def stalled(self, now: float) -> bool:
         """Whether nothing new came for `limit` seconds."""
         return now - self.last > self.limit

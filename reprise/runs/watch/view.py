@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Finding, Severity
-from reprise.core.progress import Screen
+from reprise.core.progress import Screen, error_console
 from reprise.runs.ray.contact import GONE, Contact, contact_of
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.state.attempt import AttemptEnd
@@ -49,7 +49,7 @@ class View(Screen):
     """
 
     def __init__(self, plain: bool | None = None, quiet: bool = False) -> None:
-        console = Console(stderr=True, highlight=False)
+        console = error_console()
         self._quiet = quiet
         lines = not console.is_terminal if plain is None else plain
         self._live = None if lines or quiet else Live(console=console, transient=True)
