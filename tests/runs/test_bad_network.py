@@ -15,7 +15,7 @@ from reprise.flows.train.place import Need, wait_for_nodes
 from reprise.runs.ray import jobs as jobs_module
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.ray.local_ray import LocalRay
-from reprise.runs.state.attempt import Outcome
+from reprise.runs.state.attempt import AttemptOutcome
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.watch.view import Limits, View, watch
 from tests.states import change
@@ -144,7 +144,7 @@ def test_a_head_that_is_silent_for_a_while_does_not_end_the_watch(
         attempt = watch(folder, 1, jobs, Limits(60.0, 60.0), view)
     for timer in timers:
         timer.join()
-    assert attempt.outcome is Outcome.SUCCEEDED
+    assert attempt.outcome is AttemptOutcome.SUCCEEDED
     told = [
         line for line in capsys.readouterr().err.splitlines() if "waiting up to 1.0 min" in line
     ]

@@ -10,7 +10,7 @@ from reprise.core.project import find_project
 from reprise.runs.ray.jobs import Jobs
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.runs.ray.processes import marked
-from reprise.runs.state.attempt import AttemptEnd, Job, Outcome
+from reprise.runs.state.attempt import AttemptEnd, AttemptOutcome, Job
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.supervise.following import Follower, run_attempt
 from reprise.runs.watch.progress import StepLine
@@ -55,7 +55,7 @@ def run(
 def test_a_job_that_ends_well_gives_its_steps_and_its_log(folder: RunFolder, ray: LocalRay) -> None:
     records = "; ".join(f"echo '{RECORD % step}' >> \"$METRICS\"" for step in (0, 1, 2))
     attempt, steps, lines = run(folder, ray, 1, f"cat hello.txt; {records}")
-    assert (attempt.outcome, attempt.steps) == (Outcome.SUCCEEDED, 2)
+    assert (attempt.outcome, attempt.steps) == (AttemptOutcome.SUCCEEDED, 2)
     assert [step.step for step in steps] == [0, 1, 2]
     assert "hello from the package" in lines
 
@@ -63,13 +63,13 @@ def test_a_job_that_ends_well_gives_its_steps_and_its_log(folder: RunFolder, ray
 def test_a_job_that_only_repeats_itself_is_ended(folder: RunFolder, ray: LocalRay) -> None:
     loop = 'i=0; while true; do i=$((i+1)); echo "waited $i s for the other side"; sleep 1; done'
     attempt, _, _ = run(folder, ray, 2, loop, stall=8)
-    assert attempt.outcome is Outcome.STALLED
+    assert attempt.outcome is AttemptOutcome.STALLED
     assert "8 s" in attempt.message
 
 
 def test_a_job_that_fails_says_so(folder: RunFolder, ray: LocalRay) -> None:
     attempt, _, lines = run(folder, ray, 3, "echo about to fail; exit 3")
-    assert attempt.outcome is Outcome.FAILED
+    assert attempt.outcome is AttemptOutcome.FAILED
     assert "about to fail" in lines
 
 

@@ -20,7 +20,7 @@ from reprise.runs.ray.contact import contact_of
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.runs.ray.nodes import list_nodes
-from reprise.runs.state.attempt import Outcome
+from reprise.runs.state.attempt import AttemptOutcome
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.watch.monitor import Monitor
 from reprise.runs.watch.pending import pending
@@ -189,7 +189,7 @@ def test_watching_tells_steps_and_alarms_and_ends_with_the_job(
     )
     with View() as view:
         attempt = watch(folder, 1, contact_of(folder).jobs, Limits(60.0), view)
-    assert (attempt.outcome, attempt.steps) == (Outcome.SUCCEEDED, 2)
+    assert (attempt.outcome, attempt.steps) == (AttemptOutcome.SUCCEEDED, 2)
     shown = capsys.readouterr().err
     assert "step 2/9" in shown and "error critic/rewards/mean@2: NaN" in shown
     assert "hello" in folder.log_file(1).read_text()

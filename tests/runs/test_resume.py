@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 from saved import cut, saved_step
 
+from reprise.core.errors import OperatorError
 from reprise.models.checkpoints.find import TRACKER
 from reprise.runs.state.folder import RunFolder, find_run
-from reprise.runs.supervise.resume import begins_after, hydra_value, resume_point, set_aside
+from reprise.runs.supervise.resume import (
+    RESUME_RULE,
+    begins_after,
+    hydra_value,
+    resume_point,
+    set_aside,
+)
 from tests.states import change
 
 
@@ -74,6 +81,19 @@ def test_a_partial_one_is_passed_over_by_name(tmp_path: Path) -> None:
     assert any("global_step_6" in note for note in point.notes)
 
 
+def test_no_usable_checkpoint_is_refused_with_the_reasons(tmp_path: Path) -> None:
+    run = run_with(tmp_path, range(1, 8), (2, 4))
+    change(run, save_freq=2)
+    for step in (2, 4):
+        cut(run.path / f"checkpoints/global_step_{step}/actor/model_world_size_1_rank_0.pt")
+    with pytest.raises(OperatorError, match=r"global_step_4 is skipped.*global_step_2 is skip") as e:
+        resume_point(run, run.read())
+    assert f"reprise train --resume {run.name} --force {RESUME_RULE}" in e.value.fix
+    change(run, forced=[RESUME_RULE])
+    point = resume_point(run, run.read())
+    assert (point.step, point.overrides) == (None, ("trainer.resume_mode=disable",))
+
+
 def test_a_checkpoint_whose_step_was_not_recorded_would_leave_a_hole(tmp_path: Path) -> None:
     run = run_with(tmp_path, range(1, 6), (2, 4, 6))
     point = resume_point(run, run.read())
@@ -108,6 +128,9 @@ def test_a_folder_of_checkpoints_that_only_the_nodes_see(tmp_path: Path) -> None
         assert "not accessible from this machine" in point.notes[0]
     # What was there and is no more, an attempt has moved aside.
     (tmp_path / "empty" / "aside").mkdir()
+    with pytest.raises(OperatorError, match="nothing is there but aside/"):
+        resume_point(run, run.read())
+    change(run, forced=[RESUME_RULE])
     assert resume_point(run, run.read()).step is None
     # Before the first is due there is none to be seen.
     change(run, save_freq=10)

@@ -15,14 +15,14 @@ from reprise.runs.ray.jobs import ENDED
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import QUIET_SECONDS, pulse_age, supervised
 from reprise.runs.state.state import AttemptOutcome, Launcher, PlaceKind, RunState, RunStatus
-from reprise.runs.supervise.resume import steps_recorded
+from reprise.runs.supervise.resume import RESUME_RULE, steps_recorded
 from reprise.runs.supervise.supervise import GONE_RULE
 
 __all__ = ["EARLY", "may_resume", "place_of", "unchanged", "without_its_ray"]
 
 RULE = "train-changed"
-EARLY = frozenset({GONE_RULE})
-"""Rules that are decided before anything is checked."""
+EARLY = frozenset({GONE_RULE, RESUME_RULE})
+"""Rules that no check before the attempt has: they are decided before it, or as it begins."""
 
 
 def unchanged(report: Report, project: Project, folder: RunFolder, task: TrainJob) -> None:

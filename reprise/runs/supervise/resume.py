@@ -15,6 +15,7 @@ from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.state import RunState
 
 __all__ = [
+    "RESUME_RULE",
     "Resume",
     "begins_after",
     "checkpoints_of",
@@ -23,6 +24,9 @@ __all__ = [
     "set_aside",
     "steps_recorded",
 ]
+
+RESUME_RULE = "resume-checkpoint"
+"""If forced, a run whose checkpoints are all unusable begins at its first step again."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 _ASIDE = "aside"
@@ -93,6 +97,9 @@ def resume_point(folder: RunFolder, state: RunState) -> Resume:
 
     verl writes a step's metrics after its checkpoint (fit of trainer/ppo/v1/trainer_base.py): a
     checkpoint whose own step was not recorded would leave a hole in the curve, and is skipped.
+
+    Raises OperatorError where a checkpoint was due and none can be used, unless RESUME_RULE is
+    forced: then the attempt begins at the first step.
     """
     if not state.attempts:
         return Resume(None, None, 0)
@@ -111,6 +118,17 @@ def resume_point(folder: RunFolder, state: RunState) -> Resume:
         # Where the first attempt began, as the recipe itself says.
         return Resume(before, None, recorded, tuple(notes))
     if found.step is None or found.path is None:
+        due = _due(state, recorded)
+        if due > before and RESUME_RULE not in state.forced:
+            # Hours of training would begin at step 1 again, and nobody asked for it.
+            raise OperatorError(
+                "resume-checkpoint.none-usable",
+                str(checkpoints),
+                due=due,
+                reasons="; ".join(notes) or f"nothing is there but {_ASIDE}/",
+                run=folder.name,
+                rule=RESUME_RULE,
+            )
         return Resume(None, None, recorded, tuple(notes), ("trainer.resume_mode=disable",))
     overrides = _from_path(str(found.path))
     return Resume(found.step, str(found.path), recorded, tuple(notes), overrides)
