@@ -47,6 +47,7 @@ from reprise.runs.state.state import Launcher, PrivateRay, RunStatus
 from reprise.runs.supervise.following import Follower, run_attempt
 from reprise.runs.supervise.supervise import StopRequested, hear
 from reprise.runs.watch.display import RunDisplay
+from reprise.runs.watch.summary import summary_lines
 from reprise.triage.report import root_advice, root_place, summary
 
 __all__ = ["Ended", "Rehearsal", "RehearsalOptions"]
@@ -315,6 +316,8 @@ class Rehearsal:
         whole = attempt.outcome is AttemptOutcome.SUCCEEDED and attempt.steps >= expected
         status = RunStatus.FINISHED if whole else RunStatus.FAILED
         _end(folder, attempt.outcome, attempt.steps, attempt.message, status)
+        for line in summary_lines(folder):
+            self.console.line(line)
         if whole:
             return Ended(folder, attempt, None)
         return Ended(folder, attempt, _failure(self.project, folder, attempt, expected))

@@ -27,6 +27,7 @@ from reprise.runs.supervise.resume import Resume
 from reprise.runs.supervise.retry import Policy
 from reprise.runs.supervise.supervise import OUT_OF_SIGHT, Supervised, supervise
 from reprise.runs.watch.display import RunDisplay
+from reprise.runs.watch.summary import summary_lines
 from reprise.runs.watch.view import Limits, View, watch
 
 __all__ = ["Session", "check_secrets", "run_session", "secret_file", "write_job"]
@@ -175,6 +176,8 @@ def _supervised(session: Session) -> Report:
         return _out_of_sight(folder, ended)
     _forget_secrets(folder)
     session.place.release(folder)
+    for line in summary_lines(folder):
+        session.say(line)
     return _report(folder, ended)
 
 

@@ -58,6 +58,7 @@ class Monitor:
         self._stamp = (0, 0.0)
         self._stamped = 0.0
         self._stepped = 0
+        self._valued = 0
         self._log_at = float("-inf")
         self._looks = 0
         self._slow_at = float("-inf")
@@ -94,6 +95,8 @@ class Monitor:
         if seen.state in LIVE and self._stepped != seen.attempt:
             # The steps after the checkpoint will be trained again.
             seen.step = min(seen.step, seen.resumed_from or 0)
+        if seen.step != self._valued:
+            seen.values = {}  # another step's
         self._times(seen, now, attempt)
         if now - self._slow_at >= _SLOW_SECONDS:
             self._slow_at = now
@@ -163,7 +166,7 @@ class Monitor:
         if all(is_validation(name) for name in values):
             return
         seen.step = record.step
-        self._stepped = record.attempt
+        self._stepped, self._valued = record.attempt, record.step
         seen.values = {label: values[name] for label, name in NUMBERS.items() if name in values}
         seconds = next((values[name] for name in _STEP_TIMES if name in values), None)
         if seconds is not None:

@@ -94,7 +94,9 @@ def table_rows(seen: Seen) -> Iterator[tuple[str, str]]:
     if seen.left:
         words.append(f"{duration(seen.left)} left")
     if seen.since_step is not None:
-        words.append(f"last step {duration(seen.since_step)} ago")
+        since = duration(seen.since_step)
+        first = seen.step <= (seen.resumed_from or 0)
+        words.append(f"the attempt began {since} ago" if first else f"last step {since} ago")
     yield "step", ", ".join(words)
     for label in NUMBERS:
         if label in seen.values:
