@@ -36,7 +36,7 @@ def test_first_and_last_values_and_the_pace(tmp_path: Path) -> None:
     rows.append({"step": 3, "data": {"val-core/math/acc/mean@4": 0.75}})
     run.metrics_file(1).write_text("".join(json.dumps(row) + "\n" for row in rows))
     reward, validation, pace = summary_lines(run, plain=True)
-    assert reward == "reward     0.25 (step 1) _=@ 0.75 (step 3)"
+    assert reward == "reward     0.25 (step 1) _+@ 0.75 (step 3)"
     assert validation == "validation 0.25 (step 0) _@ 0.75 (step 3)"
     assert pace == "3 steps in 12 s, median 4.0 s a step, 1000 tokens/s per GPU"
 
