@@ -136,6 +136,24 @@ listening() {
     fi
 }
 
+# GPUs on the PCI bus and device files of drivers: they show a GPU that no tool was asked for, or that
+# fell off the driver. NVIDIA, Moore Threads and AMD's accelerators; AMD's displays do not count.
+devices() {
+    if [ -d /sys/bus ]; then fact pci.read yes; else blank pci.read '/sys is not mounted'; fi
+    for path in /sys/bus/pci/devices/*; do
+        if ! { read -r vendor <"$path/vendor" && read -r class <"$path/class"; } 2>/dev/null; then
+            continue
+        fi
+        case $vendor:$class in
+            0x10de:0x03* | 0x1ed5:0x03* | 0x1ed5:0x12* | 0x1002:0x12* | 0x1002:0x0380*)
+                driver=$(readlink "$path/driver" 2>/dev/null)
+                fact pci "$vendor ${path##*/} ${driver##*/}" ;;
+        esac
+    done
+    for path in /dev/nvidia[0-9]*; do [ ! -e "$path" ] || fact device "0x10de $path"; done
+    for path in /dev/mtgpu.[0-9]*; do [ ! -e "$path" ] || fact device "0x1ed5 $path"; done
+}
+
 space() {
     # For a folder that does not exist yet, its nearest existing parent.
     printf '%s\n' "$P_PATHS" | while read -r path; do
@@ -260,6 +278,7 @@ scratch=$(if has_question; then accelerator_facts; fi)
 system
 network
 listening
+devices
 space
 settings
 [ -z "$scratch" ] || printf '%s\n' "$scratch" | grep '^[=?] '

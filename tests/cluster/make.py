@@ -37,6 +37,7 @@ BASE = f"""\
 = package python 3.12.11
 = package ray 2.49.2
 = package torch 2.8.0+cu128
+= pci.read yes
 = fabricmanager active
 = peermem yes
 = xid.read yes

@@ -44,6 +44,9 @@ class Context:
     seen: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By host and shared folder: whether the host saw the nonce of the head (yes or no)."""
 
+    named: bool = True
+    """Whether the machine was named with the command, and not by the site file or by a guess."""
+
     @property
     def profile(self) -> Profile:
         """The requirements on such a host."""

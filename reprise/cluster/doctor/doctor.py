@@ -38,6 +38,7 @@ _RULES: Sequence[Callable[[Context, Marks], None]] = (
     rules_reach.reach,
     rules_reach.clock,
     rules_reach.system,
+    rules_gpus.hardware,
     rules_gpus.accelerators,
     rules_gpus.health,
     rules_software.versions,

@@ -100,6 +100,12 @@ class Facts:
         parts = (self.one("shm") or "").split()
         return (int(parts[0]) * 1024, int(parts[1]) * 1024) if len(parts) == 2 else None
 
+    def devices(self, vendor: str) -> tuple[int, int]:
+        """GPUs of a PCI vendor: on the bus (not those given to virtual machines), and device files."""
+        bus = [value.split(" ") for value in self.all("pci")]
+        given = sum(words[0] == vendor and words[-1] != "vfio-pci" for words in bus)
+        return given, sum(value.startswith(f"{vendor} ") for value in self.all("device"))
+
     def memory(self, key: str = "MemTotal") -> int | None:
         """MemTotal or MemAvailable in bytes; a limit of the control group counts for the total."""
         text = self.pairs("memory").get(f"{key}:", "").strip().split(" ")[0]
