@@ -10,11 +10,19 @@ umask 077
 
 # Always a new folder: another user could have prepared one with this name.
 if ! mkdir "$N_ROOT"; then
-    printf '%s exists; was an earlier cluster not stopped?\n' "$N_ROOT" >&2
+    [ ! -e "$N_ROOT" ] || printf '%s exists; was an earlier cluster not stopped?\n' "$N_ROOT" >&2
     exit 1
 fi
-printf '%s\n' "$N_ID" >"$N_ROOT/.reprise"
-printf '%s' "$N_TOKEN" >"$N_ROOT/token"
+# A file whose write failed (a full disk) may be empty: what was written is read again.
+if ! { printf '%s\n' "$N_ID" >"$N_ROOT/.reprise" && printf '%s' "$N_TOKEN" >"$N_ROOT/token" &&
+    [ "$(cat "$N_ROOT/.reprise")" = "$N_ID" ] && [ "$(cat "$N_ROOT/token")" = "$N_TOKEN" ]; }; then
+    rm -f "$N_ROOT/.reprise" "$N_ROOT/token"
+    rmdir "$N_ROOT"
+    printf 'cannot write to %s: %s KiB and %s files free; nothing was started\n' "$N_ROOT" \
+        "$(df -Pk "${N_ROOT%/*}/" | awk 'NR == 2 { print $4 }')" \
+        "$(df -Pi "${N_ROOT%/*}/" | awk 'NR == 2 { print $4 }')" >&2
+    exit 1
+fi
 
 cd "$N_ROOT" || exit 1
 env REPRISE_CLUSTER="$N_ID" "$@" >"$N_ROOT/start.log" 2>&1

@@ -162,9 +162,11 @@ space() {
         while [ ! -e "$place" ] && [ "$place" != / ]; do place=$(dirname "$place"); done
         numbers=$(limit 5 df -Pk "$place" 2>/dev/null | awk 'NR == 2 { print $2, $4 }')
         if [ -z "$numbers" ]; then blank "disk" "$path: df gave no answer"; continue; fi
+        files=$(limit 5 df -Pi "$place" 2>/dev/null | awk 'NR == 2 { print $2 == 0 ? "-" : $4 }')
         [ -w "$place" ] && mode=w || mode=r
         [ -e "$path" ] && there=present || there=missing
         fact disk "$numbers $mode $there $path"
+        fact inodes "${files:--} $path"
     done
     if [ -d /dev/shm ]; then
         fact shm "$(df -Pk /dev/shm | awk 'NR == 2 { print $2, $4 }')"

@@ -26,7 +26,7 @@ from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import SshSettings
 from reprise.core.errors import CannotTell
 
-__all__ = ["Job", "Ssh", "assignments", "framed", "run_here"]
+__all__ = ["Job", "Ssh", "assignments", "framed", "login", "run_here"]
 
 _MOST_OUTPUT = 4 * 2**20
 _SAID_LINES = 12
@@ -51,6 +51,16 @@ def framed(script: str, nonce: str) -> str:
         f"printf '\\n@@begin {nonce}\\n'\n(\n{script}\n) </dev/null\n"
         f"printf '\\n@@end {nonce} %s\\n' \"$?\"\n"
     )
+
+
+def login(host: Host, settings: SshSettings) -> str:
+    """The command line that logs in to `host`, as an operator types it: ssh -F FILE -p PORT HOST."""
+    words = ["ssh"]
+    if settings.config:
+        words += ["-F", settings.config]
+    if host.port is not None:
+        words += ["-p", str(host.port)]
+    return shlex.join([*words, f"{host.user}@{host.name}" if host.user else host.name])
 
 
 class Ssh:
@@ -118,6 +128,10 @@ class Ssh:
         if host.user is not None:
             words += ["-l", host.user]
         return [*words, "--", host.name]
+
+    def shown(self, host: Host) -> str:
+        """The command line that logs in to `host`, as an operator types it: ssh -F FILE HOST."""
+        return login(host, self.settings)
 
     async def _run(
         self, jobs: Sequence[Job], limit: float, on_answer: Callable[[Answer], None] | None

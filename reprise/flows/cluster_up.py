@@ -12,6 +12,7 @@ from pathlib import Path
 from reprise.cluster.doctor.context import Context
 from reprise.cluster.doctor.doctor import diagnose
 from reprise.cluster.hosts.hostfile import Hostfile
+from reprise.cluster.hosts.names import fold, unfold
 from reprise.cluster.record import Node, Record, find_record, new_record
 from reprise.cluster.ssh import Ssh
 from reprise.cluster.start import Starter
@@ -137,8 +138,12 @@ def watch_cluster(
             time.sleep(max(0.0, seconds - (time.monotonic() - began)))
 
 
-def cluster_down(selection: Selection, project: Project) -> Report:
-    """Stop the cluster of a hostfile, and only that; an unknown cluster is not an error."""
+def cluster_down(selection: Selection, project: Project, forget: Sequence[str] = ()) -> Report:
+    """Stop the cluster of a hostfile, and only that; an unknown cluster is not an error.
+
+    `forget` names hosts that may stay without an answer. Raises OperatorError for a name that is
+    not a host of the cluster.
+    """
     hostfile = _hostfile(selection)
     with _alone(hostfile.path):
         record = find_record(hostfile.path)
@@ -147,8 +152,17 @@ def cluster_down(selection: Selection, project: Project) -> Report:
             report.passed("stop")
             report.note("stop.unknown-cluster", str(hostfile.path))
             return report
+        names, forget = [node.name for node in record.nodes], unfold(forget)
+        if strange := [name for name in forget if name not in names]:
+            raise OperatorError(
+                "hosts-select.unknown-host",
+                str(hostfile.path),
+                option="--forget",
+                names=fold(strange),
+                hosts=fold(names),
+            )
         with Ssh(selection.site.ssh) as ssh:
-            return stop_cluster(record, ssh, scripts_of(project))
+            return stop_cluster(record, ssh, scripts_of(project), forget)
 
 
 def _hostfile(selection: Selection) -> Hostfile:

@@ -185,9 +185,16 @@ def status(
 
 
 @guard("cluster down")
-def down(hostfile: HostfileArgument, as_json: JsonFlag = False) -> None:
+def down(
+    hostfile: HostfileArgument,
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(help="A host that never answers again: forget what may be left there."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
     """Stop this hostfile's cluster, and only that; check that nothing of it remains."""
     read, selection = select(hostfile, None)
     if selection is None:
         finish(read, as_json)
-    finish(cluster_down(selection, find_project()), as_json)
+    finish(cluster_down(selection, find_project(), forget or ()), as_json)

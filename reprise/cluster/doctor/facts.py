@@ -29,13 +29,17 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The file system of a path: bytes in all and free, writable, and whether the path exists."""
+    """The file system of a path: bytes in all and free, writable, and whether the path exists.
+
+    `files` counts the files that can still be made; None where the file system has no limit.
+    """
 
     path: str
     total: int
     free: int
     writable: bool
     present: bool
+    files: int | None = None
 
 
 @dataclass(slots=True)
@@ -88,10 +92,18 @@ class Facts:
     def disks(self) -> list[Disk]:
         """The requested paths."""
         found = []
+        inodes = {path: count for count, _, path in (v.partition(" ") for v in self.all("inodes"))}
         for value in self.all("disk"):
             total, free, mode, there, path = value.split(" ", 4)
             found.append(
-                Disk(path, int(total) * 1024, int(free) * 1024, mode == "w", there == "present")
+                Disk(
+                    path,
+                    int(total) * 1024,
+                    int(free) * 1024,
+                    mode == "w",
+                    there == "present",
+                    int(count) if (count := inodes.get(path, "")).isdigit() else None,
+                )
             )
         return found
 
