@@ -68,6 +68,7 @@ system() {
 
 network() {
     lines address 5 ip -o addr show
+    lines link 5 ip -o link show
     lines hostname-i 5 hostname -I
     [ -z "$P_HEAD" ] || lines route 5 ip -o route get "$P_HEAD"
     for path in /sys/class/net/*; do

@@ -12,6 +12,7 @@ from reprise.cluster.doctor.active import all_reduce, baseline_of
 from reprise.cluster.doctor.context import Context, Expected
 from reprise.cluster.doctor.doctor import Look, Scripts, judge, look, look_here, report_of
 from reprise.cluster.doctor.marks import Marks
+from reprise.cluster.doctor.mesh import ask_mesh
 from reprise.cluster.hosts.hostfile import Host, Hostfile, read_hostfile
 from reprise.cluster.init import allocation, hostfile_text, site_text, write_new
 from reprise.cluster.record import find_record
@@ -223,7 +224,10 @@ def look_at(selection: Selection, project: Project, mark: str = "", container: s
     total = len(selection.hosts)
     with Ssh(selection.site.ssh) as ssh, task("doctor", total, "hosts") as shown:
         context = look(what, ssh, lambda answer: shown.advance(1, answer.host))
-    context.named = selection.named
+        context.named = selection.named
+        if total > 1:
+            shown.update(total, "connections between hosts")
+            context.mesh = ask_mesh(context, ssh, scripts_of(project).text("mesh.py"))
     return context
 
 

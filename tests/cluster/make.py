@@ -30,6 +30,7 @@ BASE = f"""\
 = limit Max locked memory         unlimited            unlimited            bytes
 = address 1: lo    inet 127.0.0.1/8 scope host lo
 = address 2: eth0    inet 10.8.0.N/24 brd 10.8.0.255 scope global eth0
+= link 2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc mq state UP
 = hostname-i 10.8.0.N
 = route 10.8.0.11 dev eth0 src 10.8.0.N uid 0
 = disk 9000000000 8000000000 w present /tmp

@@ -14,6 +14,7 @@ from reprise.cluster.answer import Answer
 from reprise.cluster.doctor import (
     rules_gpus,
     rules_host,
+    rules_mesh,
     rules_network,
     rules_reach,
     rules_software,
@@ -45,6 +46,8 @@ _RULES: Sequence[Callable[[Context, Marks], None]] = (
     rules_software.image,
     rules_software.checkouts,
     rules_network.addresses,
+    rules_mesh.mesh,
+    rules_mesh.packet_size,
     rules_network.proxies,
     rules_network.rdma,
     rules_network.ray_address,

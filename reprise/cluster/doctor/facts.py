@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["Address", "Disk", "Facts", "parse_facts"]
 
+_LINK = re.compile(r"^\d+:\s+([^:@\s]+)(?:@\S+)?:\s.*?\bmtu (\d+)")
 _ADDRESS = re.compile(r"^\d+:\s+(\S+?)(?:@\S+)?\s+inet6?\s+([0-9a-fA-F.:]+)(?:/(\d+))?")
 
 
@@ -84,6 +85,14 @@ class Facts:
                 found.append(Address(match[1], match[2], int(match[3] or full)))
         return found
 
+    def mtu(self, interface: str) -> int | None:
+        """The packet size of an interface, as `ip link` shows it."""
+        for value in self.all("link"):
+            match = _LINK.match(value)
+            if match is not None and match[1] == interface:
+                return int(match[2])
+        return None
+
     def route_source(self) -> str | None:
         """The source address of this host's packets to the head: `src` of `ip route get`."""
         match = re.search(r"\bsrc (\S+)", self.one("route") or "")
@@ -113,7 +122,7 @@ class Facts:
         return (int(parts[0]) * 1024, int(parts[1]) * 1024) if len(parts) == 2 else None
 
     def devices(self, vendor: str) -> tuple[int, int]:
-        """GPUs of a PCI vendor: on the bus (not those given to virtual machines), and device files."""
+        """GPUs of a PCI vendor on the bus, without those of virtual machines, and device files."""
         bus = [value.split(" ") for value in self.all("pci")]
         given = sum(words[0] == vendor and words[-1] != "vfio-pci" for words in bus)
         return given, sum(value.startswith(f"{vendor} ") for value in self.all("device"))

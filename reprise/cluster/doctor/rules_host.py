@@ -9,7 +9,7 @@ from reprise.cluster.doctor.facts import Facts
 from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.hosts.hostfile import Host
 
-__all__ = ["limits", "memory", "ports", "sessions", "shares", "shm", "temp"]
+__all__ = ["limits", "memory", "ports", "ports_in_use", "sessions", "shares", "shm", "temp"]
 
 _GIB = 2**30
 _SHM = "/dev/shm"  # noqa: S108
@@ -50,6 +50,12 @@ def ports(context: Context, marks: Marks) -> None:
             )
         if not busy:
             marks.good("ports", host.name)
+
+
+def ports_in_use(facts: Facts) -> frozenset[int]:
+    """Those of Ray's fixed ports on which something listens."""
+    matches = (re.search(r"[:.](\d+)\s+\S+", line) for line in facts.all("listen"))
+    return frozenset(int(match[1]) for match in matches if match is not None)
 
 
 def sessions(context: Context, marks: Marks) -> None:
