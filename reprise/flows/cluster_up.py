@@ -13,7 +13,7 @@ from reprise.cluster.doctor.context import Context
 from reprise.cluster.doctor.doctor import diagnose
 from reprise.cluster.hosts.hostfile import Hostfile
 from reprise.cluster.hosts.names import fold, unfold
-from reprise.cluster.record import Node, Record, find_record, new_record
+from reprise.cluster.record import Node, Record, bracketed, find_record, new_record
 from reprise.cluster.ssh import Ssh
 from reprise.cluster.start import Starter
 from reprise.cluster.status import cluster_state, judge_state
@@ -25,7 +25,14 @@ from reprise.core.project import Project
 from reprise.flows.cluster import Selection, look_at, scripts_of
 from reprise.machines.registry import machine_named
 
-__all__ = ["UpOptions", "cluster_down", "cluster_status", "cluster_up", "watch_cluster"]
+__all__ = [
+    "UpOptions",
+    "cluster_down",
+    "cluster_env",
+    "cluster_status",
+    "cluster_up",
+    "watch_cluster",
+]
 
 _TOKENS_SINCE = (2, 52)
 """The first Ray with token authentication (its release notes)."""
@@ -117,6 +124,21 @@ def cluster_status(selection: Selection, project: Project) -> Report:
     record = _known(_hostfile(selection))
     with Ssh(selection.site.ssh) as ssh:
         return judge_state(record, cluster_state(record, ssh, scripts_of(project)))
+
+
+def cluster_env(hostfile: Path) -> Report:
+    """Variables that connect a shell to the cluster of a hostfile, in `data`; asks no host.
+
+    Raises OperatorError when no cluster was started from the hostfile.
+    """
+    record = find_record(hostfile)
+    if record is None:
+        raise OperatorError("cluster-record.unknown", str(hostfile), hostfile=hostfile)
+    report = Report("cluster env")
+    report.passed("cluster-record")
+    report.data["environment"] = record.variables
+    report.data["gcs_address"] = f"{bracketed(record.nodes[0].ip)}:{record.gcs_port}"
+    return report
 
 
 def watch_cluster(

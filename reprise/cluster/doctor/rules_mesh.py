@@ -32,23 +32,26 @@ def mesh(context: Context, marks: Marks) -> None:
     _from_none(failed, found, marks)
     _to_none(failed, found, marks)
     for source, target, ports, reason in _grouped(failed):
+        ip = addresses.get(target, "?")
+        tried = [key for key in found.results if key[:2] == (source, target)]
+        if reason == _LOST:
+            marks.bad("mesh.large-packets", source, between=f"to {target} ({ip})")
+            continue
         marks.bad(
             "mesh.cut-off",
             source,
             target=target,
-            ip=addresses.get(target, "?"),
-            ports=_shown(
-                ports, found, [key for key in found.results if key[:2] == (source, target)]
-            ),
+            ip=ip,
+            ports=_shown(ports, found, tried),
             reason=_REASONS.get(reason, reason),
         )
 
 
+_LOST = "data lost"
 _REASONS = {
     "timed out": "no answer (packets are dropped)",
     "refused": "connection refused",
     "silent": "the connection opens, but another program answers",
-    "data lost": "the connection opens, but 64 KiB do not arrive (packet size, MTU)",
 }
 
 
@@ -91,7 +94,10 @@ def _whole(failed: _Failed, found: Mesh, marks: Marks, side: int) -> None:
     for (name, reason), numbers in ports.items():
         text = _shown(numbers, found, [key for key in found.results if key[side] == name])
         said = _REASONS.get(reason, reason)
-        if side:
+        if reason == _LOST:
+            between = "from other hosts" if side else "to other hosts"
+            marks.bad("mesh.large-packets", name, between=between)
+        elif side:
             marks.bad("mesh.not-reached", name, ports=text, reason=said)
         else:
             marks.bad("mesh.reaches-none", name, ports=text, reason=said)
@@ -131,15 +137,15 @@ def packet_size(context: Context, marks: Marks) -> None:
     most = common(sizes, context.head.name)
     others = fold([name for name, size in sizes.items() if size == most])
     for host, _ in context.answered():
-        address, size = context.address(host), sizes.get(host.name)
-        if size is not None and size == most:
+        address, shown = context.address(host), sizes.get(host.name)
+        if shown is not None and shown == most:
             marks.good("mtu", host.name)
-        elif size is not None and address is not None:
+        elif shown is not None and address is not None:
             marks.warn(
                 "mtu.differs",
                 host.name,
                 interface=address.interface,
-                size=size,
+                size=shown,
                 most=most,
                 others=others,
             )
