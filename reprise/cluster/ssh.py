@@ -26,7 +26,7 @@ from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import SshSettings
 from reprise.core.errors import CannotTell
 
-__all__ = ["Job", "Ssh", "assignments", "framed", "login", "run_here"]
+__all__ = ["Job", "Ssh", "assignments", "framed", "login_words", "run_here"]
 
 _MOST_OUTPUT = 4 * 2**20
 _SAID_LINES = 12
@@ -53,14 +53,14 @@ def framed(script: str, nonce: str) -> str:
     )
 
 
-def login(host: Host, settings: SshSettings) -> str:
+def login_words(host: Host, settings: SshSettings) -> list[str]:
     """The command that logs in to `host`, as an operator types it: ssh -F FILE -p PORT HOST."""
     words = ["ssh"]
     if settings.config:
         words += ["-F", settings.config]
     if host.port is not None:
         words += ["-p", str(host.port)]
-    return shlex.join([*words, f"{host.user}@{host.name}" if host.user else host.name])
+    return [*words, f"{host.user}@{host.name}" if host.user else host.name]
 
 
 class Ssh:
@@ -134,8 +134,8 @@ class Ssh:
         return [*words, "--", host.name]
 
     def shown(self, host: Host) -> str:
-        """The command line that logs in to `host`, as an operator types it: ssh -F FILE HOST."""
-        return login(host, self.settings)
+        """The command line that logs in to `host`, as an operator types it."""
+        return shlex.join(login_words(host, self.settings))
 
     async def _run(
         self,

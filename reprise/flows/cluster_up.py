@@ -190,6 +190,9 @@ def cluster_down(selection: Selection, project: Project, forget: Sequence[str] =
 def _hostfile(selection: Selection) -> Hostfile:
     if selection.hostfile is None:
         raise OperatorError("hostfile.required", "HOSTFILE")
+    if not selection.hostfile.path.is_file():
+        # The cluster is found again by the path of its hostfile.
+        raise OperatorError("hostfile.not-kept", str(selection.hostfile.path))
     return selection.hostfile
 
 
