@@ -8,16 +8,17 @@ PATH=$PATH:/usr/sbin:/sbin
 # Pids of processes whose environment has the id, of recorded ones that still have their start
 # time, and of all of their children: a worker can have overwritten its environment with a title.
 own() {
-    {
+    # In a variable, not in a file: with a full disk a list in a file would be empty.
+    roots=$({
         grep -lF "REPRISE_CLUSTER=$N_ID" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
         [ ! -r "$N_ROOT/pids" ] || while read -r pid start _; do
             now=$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f20)
             [ "$now" != "$start" ] || printf '%s\n' "$pid"
         done <"$N_ROOT/pids"
-    } | sort -un >"$list"
+    } | tr '\n' ' ')
     cat /proc/[0-9]*/stat 2>/dev/null |
-        sed -n 's/^\([0-9]*\) (.*) \(.\) \([0-9]*\) .*/\1 \3 \2/p' | awk -v list="$list" '
-        BEGIN { while ((getline pid <list) > 0) mine[pid] = 1 }
+        sed -n 's/^\([0-9]*\) (.*) \(.\) \([0-9]*\) .*/\1 \3 \2/p' | awk -v roots="$roots" '
+        BEGIN { count = split(roots, list, " "); for (i = 1; i <= count; i++) mine[list[i]] = 1 }
         { parent[$1] = $2; state[$1] = $3 }
         END {
             do {
@@ -36,8 +37,6 @@ gone() { # SECONDS: wait until nothing is left
     done
 }
 
-list=$(mktemp) || exit 1
-trap 'rm -f "$list"' EXIT
 if [ -n "$N_NAME" ] && command -v "$N_ENGINE" >/dev/null 2>&1; then
     if [ "$("$N_ENGINE" inspect -f '{{index .Config.Labels "reprise.cluster"}}' "$N_NAME" 2>/dev/null)" = "$N_ID" ]; then
         # Files of root in the container can only be removed inside it.
@@ -62,8 +61,21 @@ left=$(own)
 for pid in $left; do
     printf '= left %s %s\n' "$pid" "$(cat "/proc/$pid/comm" 2>/dev/null)"
 done
-if [ -z "$left" ] && [ "$(cat "$N_ROOT/.reprise" 2>/dev/null)" = "$N_ID" ]; then
+mark=$(cat "$N_ROOT/.reprise" 2>/dev/null)
+if [ -z "$left" ] && [ "$mark" = "$N_ID" ]; then
     rm -rf -- "$N_ROOT"
+elif [ -z "$left" ] && [ -z "$mark" ] && [ ! -L "$N_ROOT" ] &&
+    [ "$(stat -c %u "$N_ROOT" 2>/dev/null)" = "$(id -u)" ]; then
+    # Without its mark (its write failed), only the start script's own files are removed.
+    rm -f -- "$N_ROOT/.reprise" "$N_ROOT/token" "$N_ROOT/start.log" "$N_ROOT/pids"
+    rmdir -- "$N_ROOT" 2>/dev/null
 fi
-[ ! -e "$N_ROOT" ] || printf '= left folder %s\n' "$N_ROOT"
+if [ ! -e "$N_ROOT" ] && [ ! -L "$N_ROOT" ]; then
+    :
+elif [ "$mark" = "$N_ID" ] || [ -n "$left" ]; then
+    printf '= left folder %s\n' "$N_ROOT"
+else
+    # Not a folder that this cluster made: its start ends before anything runs there.
+    printf '= strange %s\n' "$N_ROOT"
+fi
 printf '= stopped yes\n'

@@ -68,6 +68,7 @@ system() {
 
 network() {
     lines address 5 ip -o addr show
+    lines link 5 ip -o link show
     lines hostname-i 5 hostname -I
     [ -z "$P_HEAD" ] || lines route 5 ip -o route get "$P_HEAD"
     for path in /sys/class/net/*; do
@@ -136,6 +137,24 @@ listening() {
     fi
 }
 
+# GPUs on the PCI bus and device files of drivers: they show a GPU that no tool was asked for, or that
+# fell off the driver. NVIDIA, Moore Threads and AMD's accelerators; AMD's displays do not count.
+devices() {
+    if [ -d /sys/bus ]; then fact pci.read yes; else blank pci.read '/sys is not mounted'; fi
+    for path in /sys/bus/pci/devices/*; do
+        if ! { read -r vendor <"$path/vendor" && read -r class <"$path/class"; } 2>/dev/null; then
+            continue
+        fi
+        case $vendor:$class in
+            0x10de:0x03* | 0x1ed5:0x03* | 0x1ed5:0x12* | 0x1002:0x12* | 0x1002:0x0380*)
+                driver=$(readlink "$path/driver" 2>/dev/null)
+                fact pci "$vendor ${path##*/} ${driver##*/}" ;;
+        esac
+    done
+    for path in /dev/nvidia[0-9]*; do [ ! -e "$path" ] || fact device "0x10de $path"; done
+    for path in /dev/mtgpu.[0-9]*; do [ ! -e "$path" ] || fact device "0x1ed5 $path"; done
+}
+
 space() {
     # For a folder that does not exist yet, its nearest existing parent.
     printf '%s\n' "$P_PATHS" | while read -r path; do
@@ -144,9 +163,11 @@ space() {
         while [ ! -e "$place" ] && [ "$place" != / ]; do place=$(dirname "$place"); done
         numbers=$(limit 5 df -Pk "$place" 2>/dev/null | awk 'NR == 2 { print $2, $4 }')
         if [ -z "$numbers" ]; then blank "disk" "$path: df gave no answer"; continue; fi
+        files=$(limit 5 df -Pi "$place" 2>/dev/null | awk 'NR == 2 { print $2 == 0 ? "-" : $4 }')
         [ -w "$place" ] && mode=w || mode=r
         [ -e "$path" ] && there=present || there=missing
         fact disk "$numbers $mode $there $path"
+        fact inodes "${files:--} $path"
     done
     if [ -d /dev/shm ]; then
         fact shm "$(df -Pk /dev/shm | awk 'NR == 2 { print $2, $4 }')"
@@ -260,6 +281,7 @@ scratch=$(if has_question; then accelerator_facts; fi)
 system
 network
 listening
+devices
 space
 settings
 [ -z "$scratch" ] || printf '%s\n' "$scratch" | grep '^[=?] '

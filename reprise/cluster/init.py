@@ -73,13 +73,16 @@ def hostfile_text(found: Found | None, here: str, slots: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def site_text(facts: Facts, machine: str, why: str, python: str) -> str:
-    """A site file; settings that were found but are optional are comments."""
+def site_text(facts: Facts, machine: str | None, why: str, python: str) -> str:
+    """A site file; settings that were found but are optional are comments.
+
+    `machine` None: unknown. A login node without GPUs does not describe the training hosts.
+    """
     lines = [
         f"# Settings of this site, for all recipes; written on {facts.one('hostname')}.",
         "# Lines that start with # are suggestions: remove the # to use them.",
         "",
-        f"machine = {_toml(machine)}  # {why}",
+        f"machine = {_toml(machine)}  # {why}" if machine else f'# machine = "h20"  # {why}',
         "",
         "[paths]",
         f"python = {_toml(python)}  # the interpreter that has Ray, on every node",
@@ -146,14 +149,15 @@ def _word(text: str) -> str:
     return re.sub(r"[^\w.-]", "?", text)
 
 
-def write_new(path: Path, text: str, report: Report) -> None:
-    """Write a new file; an existing one is left as it is, with a note."""
+def write_new(path: Path, text: str, report: Report) -> bool:
+    """Write a new file; an existing one is left as it is, with a note. Whether it was written."""
     if path.exists():
         report.note("init.kept", str(path))
-        return
+        return False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     except OSError as error:
         raise OperatorError("init.not-written", str(path), reason=error.strerror) from None
     report.note("init.written", str(path))
+    return True

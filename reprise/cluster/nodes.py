@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reprise.cluster.answer import Answer
@@ -64,11 +64,19 @@ def api_job(record: Record, scripts: Scripts, gpus: Mapping[str, int], seconds: 
 
 
 def ask_api(
-    record: Record, ssh: Ssh, scripts: Scripts, gpus: Mapping[str, int], seconds: float
+    record: Record,
+    ssh: Ssh,
+    scripts: Scripts,
+    gpus: Mapping[str, int],
+    seconds: float,
+    on_wait: Callable[[Sequence[str]], None] | None = None,
 ) -> NodeList:
-    """The node list once every address of `gpus` is alive with its GPUs, or after `seconds`."""
+    """The node list once every address of `gpus` is alive with its GPUs, or after `seconds`.
+
+    `on_wait` is called every second with the name of the head, as by `Ssh.run`.
+    """
     script = api_job(record, scripts, gpus, seconds)
-    (answer,) = ssh.run([(record.nodes[0].host, script)], seconds + 20)
+    (answer,) = ssh.run([(record.nodes[0].host, script)], seconds + 20, on_wait=on_wait)
     return node_list(answer)
 
 

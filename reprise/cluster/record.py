@@ -87,6 +87,15 @@ class Record(Document):
         """The container's name on every node; empty without containers."""
         return f"reprise-{self.id[:8]}" if self.image else ""
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """Variables of a shell from which `ray job` and Ray's SDK reach the cluster."""
+        return {
+            "RAY_ADDRESS": self.address,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.token_file),
+        }
+
     def save(self) -> None:
         """Write the record, whole or not at all."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -102,6 +111,7 @@ class Record(Document):
             "id": self.id,
             "address": self.address,
             "token_file": str(self.token_file),
+            "environment": self.variables,
             "nodes": [{"name": n.name, "ip": n.ip, "slots": n.slots} for n in self.nodes],
         }
 

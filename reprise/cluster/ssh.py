@@ -26,7 +26,7 @@ from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import SshSettings
 from reprise.core.errors import CannotTell
 
-__all__ = ["Job", "Ssh", "assignments", "framed", "run_here"]
+__all__ = ["Job", "Ssh", "assignments", "framed", "login_words", "run_here"]
 
 _MOST_OUTPUT = 4 * 2**20
 _SAID_LINES = 12
@@ -51,6 +51,16 @@ def framed(script: str, nonce: str) -> str:
         f"printf '\\n@@begin {nonce}\\n'\n(\n{script}\n) </dev/null\n"
         f"printf '\\n@@end {nonce} %s\\n' \"$?\"\n"
     )
+
+
+def login_words(host: Host, settings: SshSettings) -> list[str]:
+    """The command that logs in to `host`, as an operator types it: ssh -F FILE -p PORT HOST."""
+    words = ["ssh"]
+    if settings.config:
+        words += ["-F", settings.config]
+    if host.port is not None:
+        words += ["-p", str(host.port)]
+    return [*words, f"{host.user}@{host.name}" if host.user else host.name]
 
 
 class Ssh:
@@ -91,13 +101,17 @@ class Ssh:
         jobs: Sequence[Job],
         limit: float,
         on_answer: Callable[[Answer], None] | None = None,
+        at_once: int | None = None,
+        on_wait: Callable[[Sequence[str]], None] | None = None,
     ) -> list[Answer]:
         """Run each job's script on its host, at most `limit` seconds each; answers in order.
 
-        At most `settings.parallel` run at once. A host that hangs is abandoned at its own limit
-        and does not delay the others. `on_answer` is called as answers come in.
+        At most `at_once`, by default `settings.parallel`, run at once. A host that hangs is
+        abandoned at its own limit and does not delay the others. `on_answer` is called as answers
+        come in, `on_wait` every second with the names of the hosts that have not answered.
         """
-        return asyncio.run(self._run(jobs, limit, on_answer))
+        gate = at_once or self.settings.parallel
+        return asyncio.run(self._run(jobs, limit, on_answer, gate, on_wait))
 
     def command(self, host: Host) -> list[str]:
         """The client's command line for `host`, without its trailing `sh -s`."""
@@ -119,10 +133,19 @@ class Ssh:
             words += ["-l", host.user]
         return [*words, "--", host.name]
 
+    def shown(self, host: Host) -> str:
+        """The command line that logs in to `host`, as an operator types it."""
+        return shlex.join(login_words(host, self.settings))
+
     async def _run(
-        self, jobs: Sequence[Job], limit: float, on_answer: Callable[[Answer], None] | None
+        self,
+        jobs: Sequence[Job],
+        limit: float,
+        on_answer: Callable[[Answer], None] | None,
+        at_once: int,
+        on_wait: Callable[[Sequence[str]], None] | None,
     ) -> list[Answer]:
-        gate = asyncio.Semaphore(self.settings.parallel)
+        gate = asyncio.Semaphore(at_once)
 
         async def one(host: Host, script: str) -> Answer:
             async with gate:
@@ -133,7 +156,17 @@ class Ssh:
                 on_answer(answer)
             return answer
 
-        return list(await asyncio.gather(*(one(host, script) for host, script in jobs)))
+        names = {asyncio.ensure_future(one(host, script)): host.name for host, script in jobs}
+        # A list: a host may have several jobs.
+        tasks = list(names)
+        try:
+            while on_wait is not None and (open_tasks := [t for t in tasks if not t.done()]):
+                await asyncio.wait(open_tasks, timeout=1)
+                on_wait([names[task] for task in open_tasks if not task.done()])
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
 
     async def _close(self, hosts: Sequence[Host]) -> None:
         async def one(host: Host) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reprise.cluster.answer import Answer
 from reprise.cluster.commands import NodeCommand, node_command
 from reprise.cluster.doctor.doctor import Scripts
+from reprise.cluster.doctor.facts import parse_facts
+from reprise.cluster.hosts.names import fold
 from reprise.cluster.nodes import Listed, NodeList, ask_api
+from reprise.cluster.raylog import cause_first, report_logs
 from reprise.cluster.record import Node, Record
 from reprise.cluster.site import Site
 from reprise.cluster.ssh import Job, Ssh, assignments
 from reprise.cluster.status import ClusterState
 from reprise.cluster.stop import stop_nodes
 from reprise.core.findings import Report
-from reprise.core.progress import Display
+from reprise.core.progress import Display, Task
 from reprise.machines.registry import Machine
 
 __all__ = ["Starter"]
@@ -51,8 +55,16 @@ class Starter:
             self._undo(self.record.nodes, report)
             raise
         if list(report.errors()):
+            self._show_logs(self.record.nodes, report)
             self._undo(self.record.nodes, report)
         return report
+
+    def _show_logs(self, nodes: Sequence[Node], report: Report) -> None:
+        """Ray's last log lines on the head and on each node that has an error."""
+        wrong = {finding.where for finding in report.errors()}
+        head = self.record.nodes[0]
+        shown = [node for node in nodes if node.name in wrong or node is head]
+        report_logs(self.record, shown, self.ssh, self.scripts, report)
 
     def _start_all(self, report: Report) -> None:
         head, *workers = self.record.nodes
@@ -77,6 +89,8 @@ class Starter:
         clean = stop_nodes(self.record, reached, self.ssh, self.scripts, report)
         if reached and clean and self._start(reached, report):
             self._barrier(reached, report)
+        if list(report.errors()):
+            self._show_logs(reached, report)
         return report
 
     def _start(self, nodes: Sequence[Node], report: Report) -> bool:
@@ -85,7 +99,12 @@ class Starter:
         task = self.display.task(f"start Ray on {names}", len(nodes), "hosts")
         token = self.record.token_file.read_text(encoding="utf-8")
         jobs = [(node.host, self._script(node, token)) for node in nodes]
-        answers = self.ssh.run(jobs, _START_SECONDS, lambda answer: task.advance(1, answer.host))
+        answers = self.ssh.run(
+            jobs,
+            _START_SECONDS,
+            lambda answer: task.advance(1, answer.host),
+            on_wait=_waiting(task),
+        )
         answers = self._slow_again(nodes, jobs, answers, report)
         good = [self._judge(answer, report) for answer in answers]
         task.end(f"{sum(good)} of {len(good)} started")
@@ -116,11 +135,17 @@ class Starter:
         if not stop_nodes(self.record, nodes, self.ssh, self.scripts, report):
             return {}
         repeated = [job for job in jobs if job[0].name in names]
-        return {answer.host: answer for answer in self.ssh.run(repeated, _START_SECONDS)}
+        task = self.display.task(f"start Ray again on {len(names)} hosts", len(names), "hosts")
+        answers = self.ssh.run(repeated, _START_SECONDS, on_wait=_waiting(task))
+        task.end(f"{sum(answer.ok for answer in answers)} of {len(names)} started")
+        return {answer.host: answer for answer in answers}
 
     def _script(self, node: Node, token: str) -> str:
         command = self.command(node)
+        head = self.record.nodes[0]
         values = {
+            "N_HEAD": "" if node is head else head.ip,
+            "N_PORT": str(self.record.gcs_port),
             "N_ID": self.record.id,
             "N_ROOT": self.record.root,
             "N_TOKEN": token,
@@ -139,7 +164,15 @@ class Starter:
     def _judge(self, answer: Answer, report: Report) -> bool:
         if answer.ok:
             return True
-        said = " | ".join(answer.said.splitlines()[-8:]) or answer.outcome.value
+        said = cause_first(answer.said) or answer.outcome.value
+        why = parse_facts(answer.host, answer.output).why("head")
+        if why is not None:
+            ip, port = self.record.nodes[0].ip, self.record.gcs_port
+            head = self.record.nodes[0].name
+            report.failed(
+                "start.head-not-reached", answer.host, head=head, ip=ip, port=port, why=why
+            )
+            return False
         if answer.reached:
             report.failed("start.ray-failed", answer.host, said=said)
         else:
@@ -151,7 +184,8 @@ class Starter:
         """Wait until the head lists every node as alive with its GPUs; report the others."""
         wanted = {node.ip: node.slots for node in nodes}
         task = self.display.task(f"wait for {len(nodes)} nodes and {sum(wanted.values())} GPUs")
-        found = ask_api(self.record, self.ssh, self.scripts, wanted, _BARRIER_SECONDS)
+        wait = _waiting(task)
+        found = ask_api(self.record, self.ssh, self.scripts, wanted, _BARRIER_SECONDS, wait)
         short = _short(nodes, found.nodes, report) if found.why is None else 0
         task.end(found.why or f"{len(nodes) - short} of {len(nodes)} nodes ready")
         if found.why is not None:
@@ -174,6 +208,18 @@ class Starter:
         task.end("all removed" if clean else "some could not be removed")
         if clean:
             self.record.remove()
+
+
+def _waiting(task: Task) -> Callable[[Sequence[str]], None]:
+    """Shows for which hosts a task waits, and for how long; the display limits how often."""
+    began = time.monotonic()
+
+    def show(names: Sequence[str]) -> None:
+        if names:
+            seconds = time.monotonic() - began
+            task.update(task.done, f"waiting for {fold(list(names))}, {seconds:.0f} s")
+
+    return show
 
 
 def _short(nodes: Sequence[Node], listed: Mapping[str, Listed], report: Report) -> int:

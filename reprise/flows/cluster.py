@@ -12,6 +12,7 @@ from reprise.cluster.doctor.active import all_reduce, baseline_of
 from reprise.cluster.doctor.context import Context, Expected
 from reprise.cluster.doctor.doctor import Look, Scripts, judge, look, look_here, report_of
 from reprise.cluster.doctor.marks import Marks
+from reprise.cluster.doctor.mesh import ask_mesh
 from reprise.cluster.hosts.hostfile import Host, Hostfile, read_hostfile
 from reprise.cluster.init import allocation, hostfile_text, site_text, write_new
 from reprise.cluster.record import find_record
@@ -58,6 +59,8 @@ class Selection:
     site: Site
     machine: Machine
     notes: Report
+    named: bool = True
+    """Whether the command named the machine, and not the site file or a guess."""
 
 
 def scripts_of(project: Project) -> Scripts:
@@ -98,12 +101,13 @@ def select(
         notes.note("machine.assumed", "this machine", note=note)
     if path is None:
         hosts = [Host(socket.gethostname(), machine.profile.slots, 0)]
-        return notes, Selection(None, hosts, site, machine, notes)
+        return notes, Selection(None, hosts, site, machine, notes, named=machine_name is not None)
     report, hostfile = read_hostfile(path, include, exclude)
     notes.absorb(report)
     if hostfile is None:
         return notes, None
-    return notes, Selection(hostfile, hostfile.hosts, site, machine, notes)
+    named = machine_name is not None
+    return notes, Selection(hostfile, hostfile.hosts, site, machine, notes, named)
 
 
 def expected_of(project: Project, kind: Machine, site: Site) -> Expected:
@@ -167,7 +171,13 @@ def init_site(project: Project, hostfile: Path, named: str | None = None) -> Rep
     python = project.rehearsal_python
     interpreter = str(python) if machine.lock == "rehearsal" and python.exists() else Paths().python
     report = Report("init")
-    write_new(site_path(), site_text(facts, machine.name, why, interpreter), report)
+    known = names_shown(lambda item: item.trains)
+    unknown = named is None and not machine.accelerator.tool
+    if unknown:
+        why = f"this machine has no GPU; name the kind of your training hosts: {known}"
+    text = site_text(facts, None if unknown else machine.name, why, interpreter)
+    if write_new(site_path(), text, report) and unknown:
+        report.warn("init.machine-unknown", str(site_path()), known=known)
     found = allocation(os.environ, Path("/etc/mpi/hostfile"))
     write_new(hostfile, hostfile_text(found, name, slots), report)
     report.passed("init")
@@ -205,9 +215,21 @@ def look_at(selection: Selection, project: Project, mark: str = "", container: s
         container,
     )
     if selection.hostfile is None:
-        return look_here(_with_rehearsal(what, project))
+        context = look_here(_with_rehearsal(what, project))
+        # A container may see GPUs on the bus of its host that were not given to it.
+        context.named = selection.named or not _has_device_files(context)
+        return context
     if not selection.hosts:
         raise OperatorError("hostfile.no-hosts", "hosts")
     total = len(selection.hosts)
     with Ssh(selection.site.ssh) as ssh, task("doctor", total, "hosts") as shown:
-        return look(what, ssh, lambda answer: shown.advance(1, answer.host))
+        context = look(what, ssh, lambda answer: shown.advance(1, answer.host))
+        context.named = selection.named
+        if total > 1:
+            shown.update(total, "connections between hosts")
+            context.mesh = ask_mesh(context, ssh, scripts_of(project).text("mesh.py"))
+    return context
+
+
+def _has_device_files(context: Context) -> bool:
+    return any(facts.all("device") for _, facts in context.answered())

@@ -12,7 +12,8 @@ from pathlib import Path
 from reprise.cluster.doctor.context import Context
 from reprise.cluster.doctor.doctor import diagnose
 from reprise.cluster.hosts.hostfile import Hostfile
-from reprise.cluster.record import Node, Record, find_record, new_record
+from reprise.cluster.hosts.names import fold, unfold
+from reprise.cluster.record import Node, Record, bracketed, find_record, new_record
 from reprise.cluster.ssh import Ssh
 from reprise.cluster.start import Starter
 from reprise.cluster.status import cluster_state, judge_state
@@ -24,7 +25,14 @@ from reprise.core.project import Project
 from reprise.flows.cluster import Selection, look_at, scripts_of
 from reprise.machines.registry import machine_named
 
-__all__ = ["UpOptions", "cluster_down", "cluster_status", "cluster_up", "watch_cluster"]
+__all__ = [
+    "UpOptions",
+    "cluster_down",
+    "cluster_env",
+    "cluster_status",
+    "cluster_up",
+    "watch_cluster",
+]
 
 _TOKENS_SINCE = (2, 52)
 """The first Ray with token authentication (its release notes)."""
@@ -118,6 +126,21 @@ def cluster_status(selection: Selection, project: Project) -> Report:
         return judge_state(record, cluster_state(record, ssh, scripts_of(project)))
 
 
+def cluster_env(hostfile: Path) -> Report:
+    """Variables that connect a shell to the cluster of a hostfile, in `data`; asks no host.
+
+    Raises OperatorError when no cluster was started from the hostfile.
+    """
+    record = find_record(hostfile)
+    if record is None:
+        raise OperatorError("cluster-record.unknown", str(hostfile), hostfile=hostfile)
+    report = Report("cluster env")
+    report.passed("cluster-record")
+    report.data["environment"] = record.variables
+    report.data["gcs_address"] = f"{bracketed(record.nodes[0].ip)}:{record.gcs_port}"
+    return report
+
+
 def watch_cluster(
     selection: Selection, project: Project, seconds: float, tell: Callable[[str], None]
 ) -> None:
@@ -137,8 +160,12 @@ def watch_cluster(
             time.sleep(max(0.0, seconds - (time.monotonic() - began)))
 
 
-def cluster_down(selection: Selection, project: Project) -> Report:
-    """Stop the cluster of a hostfile, and only that; an unknown cluster is not an error."""
+def cluster_down(selection: Selection, project: Project, forget: Sequence[str] = ()) -> Report:
+    """Stop the cluster of a hostfile, and only that; an unknown cluster is not an error.
+
+    `forget` names hosts that may stay without an answer. Raises OperatorError for a name that is
+    not a host of the cluster.
+    """
     hostfile = _hostfile(selection)
     with _alone(hostfile.path):
         record = find_record(hostfile.path)
@@ -147,13 +174,25 @@ def cluster_down(selection: Selection, project: Project) -> Report:
             report.passed("stop")
             report.note("stop.unknown-cluster", str(hostfile.path))
             return report
+        names, forget = [node.name for node in record.nodes], unfold(forget)
+        if strange := [name for name in forget if name not in names]:
+            raise OperatorError(
+                "hosts-select.unknown-host",
+                str(hostfile.path),
+                option="--forget",
+                names=fold(strange),
+                hosts=fold(names),
+            )
         with Ssh(selection.site.ssh) as ssh:
-            return stop_cluster(record, ssh, scripts_of(project))
+            return stop_cluster(record, ssh, scripts_of(project), forget)
 
 
 def _hostfile(selection: Selection) -> Hostfile:
     if selection.hostfile is None:
         raise OperatorError("hostfile.required", "HOSTFILE")
+    if not selection.hostfile.path.is_file():
+        # The cluster is found again by the path of its hostfile.
+        raise OperatorError("hostfile.not-kept", str(selection.hostfile.path))
     return selection.hostfile
 
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 from reprise.cluster.answer import Answer, AnswerKind
 from reprise.cluster.hosts.hostfile import Host, named_hosts, read_hostfile
-from reprise.cluster.site import load_site
-from reprise.cluster.ssh import Ssh
+from reprise.cluster.site import SshSettings, load_site
+from reprise.cluster.ssh import Ssh, login_words
 from reprise.cluster.unreached import why
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
@@ -192,7 +192,7 @@ def _on_hosts(hosts: Sequence[Host], folder: Path, where: Where) -> dict[str, In
             lambda answer: shown.advance(1, answer.host),
         )
     return {
-        _label(host): _inspection(host, answer, folder)
+        _label(host): _inspection(host, answer, folder, settings)
         for host, answer in zip(hosts, answers, strict=True)
     }
 
@@ -202,10 +202,10 @@ def _label(host: Host) -> str:
     return f"{host.name}:{host.port}" if host.port else host.name
 
 
-def _inspection(host: Host, answer: Answer, folder: Path) -> Inspection:
+def _inspection(host: Host, answer: Answer, folder: Path, settings: SshSettings) -> Inspection:
     if answer.ok:
-        look = f"ssh {host.name} ls {shlex.quote(str(folder))}"
+        look = f"{shlex.join(login_words(host, settings))} ls {shlex.quote(str(folder))}"
         return inspection_of(answer.output, answer.said, look)
     if answer.outcome is AnswerKind.NOT_FOUND and answer.reached:
         return Unseen("python3 was not found", "install python3 (3.9 or later) on this host")
-    return Unseen(*why(host, answer))
+    return Unseen(*why(host, answer, settings))

@@ -114,6 +114,11 @@ class Accelerator(Protocol):
 
     vendor: str
     """As `vendor` of a machine names it, and the name of this module."""
+    maker: str
+    """The vendor's name as findings show it; empty without GPUs."""
+    pci: str
+    """The vendor's number on the PCI bus (0x10de), empty without GPUs; scripts/probe.sh lists its
+    GPUs without any tool or driver."""
     tool: str
     """The command that lists GPUs, as an operator types it; empty without GPUs."""
     question: str

@@ -42,6 +42,8 @@ class Amd:
     """Facts of ROCm, RCCL and the driver amdgpu."""
 
     vendor = "amd"
+    maker = "AMD"
+    pci = "0x1002"
     tool = "amd-smi"
     question = _QUESTION
     pids = (

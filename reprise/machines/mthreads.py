@@ -24,6 +24,8 @@ class MooreThreads:
     """Facts of MUSA, MCCL and the driver."""
 
     vendor = "mthreads"
+    maker = "Moore Threads"
+    pci = "0x1ed5"
     tool = "mthreads-gmi"
     question = f"rows {_KEY} 5 mthreads-gmi\n"
     pids = r"s/^= gpu\.mthreads  *[0-9][0-9]*  *\([0-9][0-9]*\)  .*[0-9]MiB *$/\1/p"

@@ -15,6 +15,8 @@ class NoAccelerator:
     """The rehearsal's machine."""
 
     vendor = "none"
+    maker = ""
+    pci = ""
     tool = ""
     question = ":\n"
     pids = ""

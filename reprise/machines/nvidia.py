@@ -39,6 +39,8 @@ class Nvidia:
     """Facts of CUDA, NCCL and the driver."""
 
     vendor = "nvidia"
+    maker = "NVIDIA"
+    pci = "0x10de"
     tool = "nvidia-smi"
     question = _QUESTION
     pids = r"s/^= gpu\.app [^,]*, *\([0-9]*\),.*/\1/p"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -171,3 +173,66 @@ def test_the_command(tmp_path: Path) -> None:
     ]
     missing = CliRunner().invoke(app, ["hosts", str(tmp_path / "none"), "--json"])
     assert missing.exit_code == 1 and '"verdict":"problem"' in missing.output
+
+
+def test_a_group_is_its_hosts(tmp_path: Path) -> None:
+    _report, found = read(
+        tmp_path, "node[01-03,07] slots=4\nalice@gpu-[9-10] port=2222\nw[1-2].x:2\n"
+    )
+    assert hosts(found) == [
+        *((f"node{n}", 4) for n in ("01", "02", "03", "07")),
+        *(("gpu-9", 8), ("gpu-10", 8), ("w1.x", 2), ("w2.x", 2)),
+    ]
+    assert found is not None and {h.user for h in found.hosts if h.port == 2222} == {"alice"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("node[16-01] slots=8", "not a valid group of hosts"),
+        ("node[a-c]", "not a valid group of hosts"),
+        ("node[01-", "not a valid group of hosts"),
+        ("node[01-02] ip=10.0.0.1", "ip= is one address, and the line names 2 hosts"),
+        ("node[01-02] lots=8", "unknown key 'lots'"),
+        ("node[0-1];x slots=8", "is not a valid host name"),
+        ("node1:22", "22 may be the number of slots or the port"),
+        ("node1:2222", "2222 may be the number of slots or the port"),
+        ("alice@node1:4", "4 may be the number of slots or the port"),
+        ("root@node1:2222 port=22", "the port is given twice"),
+    ],
+)
+def test_what_may_mean_two_things_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    report, found = read(tmp_path, f"ok slots=1\n{text}\n")
+    assert found is None
+    (error,) = report.errors()
+    assert reason in error.message and error.where.endswith(":2")
+
+
+def test_a_number_behind_a_login_is_a_port(tmp_path: Path) -> None:
+    _, found = read(tmp_path, "root@node1:22\nroot@node2:2222 slots=4\n")
+    assert found is not None
+    assert [(h.name, h.port, h.slots) for h in found.hosts] == [
+        ("node1", 22, 8),
+        ("node2", 2222, 4),
+    ]
+
+
+def test_a_dot_at_the_end_is_the_same_host(tmp_path: Path) -> None:
+    report, _ = read(tmp_path, "node1\nnode2\nNODE2.\n")
+    assert "duplicate of line 2" in next(iter(report.errors())).message
+    _, found = read(tmp_path, "node1\nnode2.\n", include=["node2"])
+    assert hosts(found) == [("node2.", 8)]
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_standard_input(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "reprise", "hosts", name],
+        input="node[1-2] slots=4\n", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[:2] == ["node1 slots=4  # head", "node2 slots=4"]
+    started = subprocess.run(
+        [sys.executable, "-m", "reprise", "cluster", "down", name],
+        input="node1\n", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert started.returncode == 1 and "this one is not a file" in started.stdout

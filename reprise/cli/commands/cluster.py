@@ -1,7 +1,9 @@
-"""`reprise init`, `reprise hosts`, `reprise doctor` and `reprise cluster up | status | down`."""
+"""`reprise init`, `hosts`, `doctor` and `cluster up | env | status | down`."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +13,14 @@ from reprise.cli.commands.machines import MachineOption, OldName, one_of
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.hosts.hostfile import DEFAULT_SLOTS, read_hostfile
+from reprise.core.errors import OperatorError
 from reprise.core.findings import Severity
 from reprise.core.project import find_project
 from reprise.flows.cluster import Selection, examine, init_site, select
 from reprise.flows.cluster_up import (
     UpOptions,
     cluster_down,
+    cluster_env,
     cluster_status,
     cluster_up,
     watch_cluster,
@@ -39,10 +43,11 @@ def register(app: typer.Typer) -> None:
     app.command()(hosts)
     app.command()(doctor)
     group = typer.Typer(
-        help="Ray on the hosts of a hostfile: start, status, stop.",
+        help="Ray on the hosts of a hostfile: start, connect, status, stop.",
         no_args_is_help=True,
     )
     group.command("up")(up)
+    group.command("env")(env)
     group.command("status")(status)
     group.command("down")(down)
     app.add_typer(group, name="cluster")
@@ -157,9 +162,33 @@ def up(
             typer.echo(f"{name}: {command}")
         cluster = report.data.get("cluster")
         if cluster is not None and report.exit_code == 0 and not dry_run:
-            typer.echo(f"RAY_ADDRESS={cluster['address']}")
-            typer.echo(f"RAY_AUTH_TOKEN_PATH={cluster['token_file']}")
+            _print_exports(cluster["environment"])
     finish(report, as_json)
+
+
+def _print_exports(variables: Mapping[str, str]) -> None:
+    """Lines that a shell takes as they are, whatever the paths contain."""
+    for name, value in variables.items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+@guard("cluster env")
+def env(hostfile: HostfileArgument, as_json: JsonFlag = False) -> None:
+    """Print the variables that connect a shell to the cluster: eval "$(reprise cluster env FILE)".
+
+    For `ray job submit`, Ray's SDK and `reprise train --address`. No host is contacted.
+    """
+    try:
+        report = cluster_env(hostfile)
+    except OperatorError as error:
+        if as_json:
+            raise
+        # A shell evaluates standard output.
+        typer.echo(f"error {error.where}: {error.message}\n    fix: {error.fix}", err=True)
+        raise typer.Exit(error.report("cluster env").exit_code) from None
+    if not as_json:
+        _print_exports(report.data["environment"])
+    finish(report, as_json, quiet_ok=True)
 
 
 @guard("cluster status")
@@ -185,9 +214,16 @@ def status(
 
 
 @guard("cluster down")
-def down(hostfile: HostfileArgument, as_json: JsonFlag = False) -> None:
+def down(
+    hostfile: HostfileArgument,
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(help="A host that never answers again: forget what may be left there."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
     """Stop this hostfile's cluster, and only that; check that nothing of it remains."""
     read, selection = select(hostfile, None)
     if selection is None:
         finish(read, as_json)
-    finish(cluster_down(selection, find_project()), as_json)
+    finish(cluster_down(selection, find_project(), forget or ()), as_json)

@@ -13,7 +13,7 @@ from reprise.cluster.site import Site
 from reprise.machines.profile import Profile
 from reprise.machines.registry import Machine
 
-__all__ = ["Context", "Expected", "common"]
+__all__ = ["Context", "Expected", "Mesh", "common"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,20 @@ class Expected:
     packages: Mapping[str, str] = field(default_factory=dict)
     trees: Mapping[str, str] = field(default_factory=dict)
     image_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Connections between hosts, as scripts/mesh.py reports them.
+
+    `results` has source, target and port; `busy` the ports that a host found in use; `unread` why a
+    host took no part. `names` are the ports' names.
+    """
+
+    results: Mapping[tuple[str, str, int], str]
+    busy: Mapping[str, frozenset[int]]
+    unread: Mapping[str, str]
+    names: Mapping[int, str]
 
 
 @dataclass(slots=True)
@@ -43,6 +57,11 @@ class Context:
     """The id of this hostfile's own cluster when it is up; its own processes are expected."""
     seen: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By host and shared folder: whether the host saw the nonce of the head (yes or no)."""
+
+    mesh: Mesh | None = None
+    """What each host reached of the others; None where this was not checked (a single host)."""
+    named: bool = True
+    """Whether the machine was named with the command, and not by the site file or by a guess."""
 
     @property
     def profile(self) -> Profile:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["Address", "Disk", "Facts", "parse_facts"]
 
+_LINK = re.compile(r"^\d+:\s+([^:@\s]+)(?:@\S+)?:\s.*?\bmtu (\d+)")
 _ADDRESS = re.compile(r"^\d+:\s+(\S+?)(?:@\S+)?\s+inet6?\s+([0-9a-fA-F.:]+)(?:/(\d+))?")
 
 
@@ -29,13 +30,17 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The file system of a path: bytes in all and free, writable, and whether the path exists."""
+    """The file system of a path: bytes in all and free, writable, and whether the path exists.
+
+    `files` counts the files that can still be made; None where the file system has no limit.
+    """
 
     path: str
     total: int
     free: int
     writable: bool
     present: bool
+    files: int | None = None
 
 
 @dataclass(slots=True)
@@ -80,6 +85,14 @@ class Facts:
                 found.append(Address(match[1], match[2], int(match[3] or full)))
         return found
 
+    def mtu(self, interface: str) -> int | None:
+        """The packet size of an interface, as `ip link` shows it."""
+        for value in self.all("link"):
+            match = _LINK.match(value)
+            if match is not None and match[1] == interface:
+                return int(match[2])
+        return None
+
     def route_source(self) -> str | None:
         """The source address of this host's packets to the head: `src` of `ip route get`."""
         match = re.search(r"\bsrc (\S+)", self.one("route") or "")
@@ -88,10 +101,18 @@ class Facts:
     def disks(self) -> list[Disk]:
         """The requested paths."""
         found = []
+        inodes = {path: count for count, _, path in (v.partition(" ") for v in self.all("inodes"))}
         for value in self.all("disk"):
             total, free, mode, there, path = value.split(" ", 4)
             found.append(
-                Disk(path, int(total) * 1024, int(free) * 1024, mode == "w", there == "present")
+                Disk(
+                    path,
+                    int(total) * 1024,
+                    int(free) * 1024,
+                    mode == "w",
+                    there == "present",
+                    int(count) if (count := inodes.get(path, "")).isdigit() else None,
+                )
             )
         return found
 
@@ -99,6 +120,12 @@ class Facts:
         """Bytes of the shared memory file system, in all and free."""
         parts = (self.one("shm") or "").split()
         return (int(parts[0]) * 1024, int(parts[1]) * 1024) if len(parts) == 2 else None
+
+    def devices(self, vendor: str) -> tuple[int, int]:
+        """GPUs of a PCI vendor on the bus, without those of virtual machines, and device files."""
+        bus = [value.split(" ") for value in self.all("pci")]
+        given = sum(words[0] == vendor and words[-1] != "vfio-pci" for words in bus)
+        return given, sum(value.startswith(f"{vendor} ") for value in self.all("device"))
 
     def memory(self, key: str = "MemTotal") -> int | None:
         """MemTotal or MemAvailable in bytes; a limit of the control group counts for the total."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -89,17 +90,31 @@ class Marks:
         """One check per rule (the worst of its hosts), one finding per text."""
         report = Report(command)
         states: dict[str, State] = {}
-        texts: dict[tuple[str, Severity, str, str], list[str]] = {}
+        texts: dict[tuple[str, Severity, str, str], list[Mark]] = {}
         for mark in self.marks:
             known = states.setdefault(mark.rule, mark.state)
             states[mark.rule] = max(known, mark.state, key=_RANK.__getitem__)
             if mark.severity is not None:
-                key = (mark.rule, mark.severity, mark.message, mark.fix)
-                texts.setdefault(key, []).append(mark.host)
+                # A command in the fix may name the host: that does not make another finding.
+                fix = _without(mark.fix, mark.host)
+                texts.setdefault((mark.rule, mark.severity, mark.message, fix), []).append(mark)
         report.checks = [Check(rule, state) for rule, state in states.items()]
         order = list(Severity)
-        for (rule, severity, message, fix), hosts in sorted(
+        for (rule, severity, *_), marks in sorted(
             texts.items(), key=lambda item: order.index(item[0][1])
         ):
-            report.findings.append(Finding(rule, severity, fold(hosts), message, fix))
+            report.findings.append(_folded(rule, severity, marks))
         return report
+
+
+def _without(text: str, host: str) -> str:
+    """The text with another word for the host's own name."""
+    return re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "HOST", text)
+
+
+def _folded(rule: str, severity: Severity, marks: list[Mark]) -> Finding:
+    """One finding of the marks; a command in the fix is that of the first host."""
+    first = marks[0]
+    names = list(dict.fromkeys(mark.host for mark in marks))
+    fix = first.fix.replace(f"--exclude {first.host}", f"--exclude {fold(names)}")
+    return Finding(rule, severity, fold(names), first.message, fix)

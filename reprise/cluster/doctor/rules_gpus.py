@@ -9,12 +9,50 @@ from reprise.cluster.doctor.context import Context, common
 from reprise.cluster.doctor.facts import Facts
 from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.hosts.hostfile import Host
-from reprise.machines.accelerator import Gpu, Reading
+from reprise.machines.accelerator import Accelerator, Gpu, Reading
+from reprise.machines.registry import accelerators as vendors
+from reprise.machines.registry import names_shown
 
-__all__ = ["accelerators", "health"]
+__all__ = ["accelerators", "hardware", "health"]
 
 # Upper limit of the memory that a driver holds on an idle GPU; more means that the GPU is in use.
 _IDLE_MIB = 1024
+
+
+def hardware(context: Context, marks: Marks) -> None:
+    """The host's GPUs are of the machine's vendor: otherwise no rule has checked them."""
+    own = context.machine.accelerator
+    others = [vendor for vendor in vendors() if vendor.pci and vendor.pci != own.pci]
+    for host, facts in context.answered():
+        if facts.one("pci.read") is None:
+            why = facts.why("pci.read") or "no answer"
+            marks.blank("accelerator.unread", host.name, why=why)
+            continue
+        found = {vendor: max(facts.devices(vendor.pci)) for vendor in others}
+        # A display adapter of another vendor next to the GPUs of the machine is not theirs.
+        if not any(found.values()) or (own.tool and max(facts.devices(own.pci))):
+            marks.good("accelerator", host.name)
+            continue
+        for vendor, count in found.items():
+            if count:
+                _other(host, vendor, count, context, marks)
+
+
+def _other(host: Host, vendor: Accelerator, count: int, context: Context, marks: Marks) -> None:
+    """GPUs of a vendor that the machine does not have; on purpose only if it was named."""
+    machine, maker = context.machine.name, vendor.maker
+    known = names_shown(lambda item: item.trains and item.vendor == vendor.vendor)
+    if context.named and not context.machine.accelerator.tool:
+        marks.warn("accelerator.unused", host.name, count=count, maker=maker, machine=machine)
+    else:
+        marks.bad(
+            "accelerator.other-machine",
+            host.name,
+            count=count,
+            maker=maker,
+            machine=machine,
+            known=known,
+        )
 
 
 def accelerators(context: Context, marks: Marks) -> None:
@@ -66,7 +104,9 @@ def _count(host: Host, facts: Facts, reading: Reading, context: Context, marks: 
             "gpu-count.incomplete", host.name, found=found, slots=host.slots, why=why, tool=tool
         )
     elif found < host.slots:
-        marks.bad("gpu-count.too-few", host.name, found=found, slots=host.slots, tool=tool)
+        bus, _ = facts.devices(context.machine.accelerator.pci)
+        pci = f"; the PCI bus has {bus}" if bus else ""
+        marks.bad("gpu-count.too-few", host.name, found=found, slots=host.slots, tool=tool, pci=pci)
     elif found > host.slots:
         marks.warn("gpu-count.too-many", host.name, found=found, slots=host.slots)
     else:

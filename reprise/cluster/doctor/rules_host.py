@@ -9,13 +9,15 @@ from reprise.cluster.doctor.facts import Facts
 from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.hosts.hostfile import Host
 
-__all__ = ["limits", "memory", "ports", "sessions", "shares", "shm", "temp"]
+__all__ = ["limits", "memory", "ports", "ports_in_use", "sessions", "shares", "shm", "temp"]
 
 _GIB = 2**30
 _SHM = "/dev/shm"  # noqa: S108
 # Bytes that Ray appends to its temp dir: /session_<date>_<time>_<micro>_<pid>/sockets/plasma_store.
 _SOCKET_TAIL = 70
 _SOCKET_LIMIT = 107
+# Below these, Ray's logs and sockets do not fit even for a short job.
+_TEMP_MIB, _TEMP_FILES = 256, 10_000
 
 
 def ports(context: Context, marks: Marks) -> None:
@@ -48,6 +50,12 @@ def ports(context: Context, marks: Marks) -> None:
             )
         if not busy:
             marks.good("ports", host.name)
+
+
+def ports_in_use(facts: Facts) -> frozenset[int]:
+    """Those of Ray's fixed ports on which something listens."""
+    matches = (re.search(r"[:.](\d+)\s+\S+", line) for line in facts.all("listen"))
+    return frozenset(int(match[1]) for match in matches if match is not None)
 
 
 def sessions(context: Context, marks: Marks) -> None:
@@ -160,6 +168,18 @@ def _disks(host: Host, facts: Facts, context: Context, marks: Marks) -> None:
             context.site.paths.checkpoints,
         ):
             marks.bad("disk.not-writable", host.name, path=disk.path)
+        elif disk.path == context.site.paths.temp and (
+            disk.free < _TEMP_MIB * 2**20 or (disk.files is not None and disk.files < _TEMP_FILES)
+        ):
+            files = "any number of" if disk.files is None else disk.files
+            marks.bad(
+                "disk.full",
+                host.name,
+                path=disk.path,
+                free=disk.free / 2**20,
+                files=files,
+                least=_TEMP_MIB,
+            )
         elif disk.free < context.profile.disk_gib * _GIB:
             marks.warn(
                 "disk.low",

@@ -19,7 +19,7 @@ def reach(context: Context, marks: Marks) -> None:
         answer = context.answers.get(host.name)
         facts = context.facts.get(host.name)
         if answer is None or facts is None:
-            _unreached(host, answer, marks)
+            _unreached(host, answer, context, marks)
         elif not facts.complete:
             marks.blank("probe.incomplete", host.name, said=answer.said or "no reason given")
             marks.good("reach", host.name)
@@ -28,11 +28,11 @@ def reach(context: Context, marks: Marks) -> None:
             marks.good("probe", host.name)
 
 
-def _unreached(host: Host, answer: Answer | None, marks: Marks) -> None:
+def _unreached(host: Host, answer: Answer | None, context: Context, marks: Marks) -> None:
     if answer is None:
         marks.blank("reach.not-contacted", host.name)
         return
-    marks.bad("reach", host.name, *why(host, answer))
+    marks.bad("reach", host.name, *why(host, answer, context.site.ssh))
 
 
 def clock(context: Context, marks: Marks) -> None:

@@ -4,6 +4,7 @@
     gpu-b:4                           the short form
     gpu-c slots=8 ip=10.8.0.13        its address on the training network
     alice@gpu-d port=2222             or user=alice; else ssh_config decides
+    node[01-16] slots=8               sixteen hosts
     [fd00::12]:8                      IPv6 in brackets
 
 All errors are reported in one pass, with their lines, before any host is contacted.
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reprise.cluster.hosts.hostline import RULE, Host, host_of
+from reprise.cluster.hosts.hostline import RULE, Host, hosts_of
 from reprise.cluster.hosts.names import fold, unfold
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
@@ -51,11 +52,13 @@ def read_hostfile(
     exclude: Sequence[str] = (),
     default_slots: int = DEFAULT_SLOTS,
 ) -> tuple[Report, Hostfile | None]:
-    """Read `path`; the second value is None when the report has an error.
+    """Read `path`; the second value is None when the report has an error. `-` is standard input.
 
     `include` and `exclude` hold names as `names.unfold` reads them. No host is contacted.
     """
     report = Report("hosts")
+    if str(path) == "-":
+        path = Path("/dev/stdin")
     text = _read(path, report)
     if text is None:
         return report, None
@@ -78,9 +81,8 @@ def named_hosts(words: Sequence[str]) -> tuple[Report, tuple[Host, ...]]:
     hosts: dict[tuple[str, int | None], Host] = {}
     for number, word in enumerate(words, start=1):
         where = word if word.isprintable() else ascii(word)
-        host = host_of(word, number, DEFAULT_SLOTS, report, where)
-        if host is not None:
-            hosts.setdefault((host.name.lower(), host.port), host)
+        for host in hosts_of(word, number, DEFAULT_SLOTS, report, where):
+            hosts.setdefault((_same(host.name), host.port), host)
     report.settle(RULE)
     return report, () if list(report.errors()) else tuple(hosts.values())
 
@@ -88,7 +90,9 @@ def named_hosts(words: Sequence[str]) -> tuple[Report, tuple[Host, ...]]:
 def _read(path: Path, report: Report) -> str | None:
     """The file's text without its byte order mark; `_parse` removes line ends."""
     full = path.absolute()
-    if not full.is_file():
+    # A pipe or a terminal, as /dev/stdin and <(command) are.
+    readable = full.is_file() or full.is_fifo() or full.is_char_device()
+    if not readable:
         near = _similar(full)
         similar = f"; similar names: {', '.join(near)}" if near else ""
         if full.exists():
@@ -127,16 +131,14 @@ def _parse(text: str, path: Path, report: Report, default_slots: int) -> list[Ho
         content = line.split("#", 1)[0].strip(" \t")
         if not content:
             continue
-        host = host_of(content, number, default_slots, report, f"{path}:{number}")
-        if host is not None:
-            hosts.append(host)
+        hosts += hosts_of(content, number, default_slots, report, f"{path}:{number}")
     return hosts
 
 
 def _duplicates(hosts: Sequence[Host], path: Path, report: Report) -> None:
     seen: dict[tuple[str, object], int] = {}
     for host in hosts:
-        keys: list[tuple[str, object]] = [("host", (host.name.lower(), host.port))]
+        keys: list[tuple[str, object]] = [("host", (_same(host.name), host.port))]
         keys += [("ip", host.ip)] if host.ip else []
         for kind, value in keys:
             if (kind, value) in seen:
@@ -150,6 +152,11 @@ def _duplicates(hosts: Sequence[Host], path: Path, report: Report) -> None:
             seen.setdefault((kind, value), host.line)
 
 
+def _same(name: str) -> str:
+    """A form in which two ways to write one name are equal: NODE2, node2. and node2."""
+    return name.lower().removesuffix(".")
+
+
 def _loopback(hosts: Sequence[Host], path: Path, report: Report) -> None:
     """A loopback name among several hosts means a different machine on each of them."""
     for host in hosts if len(hosts) > 1 else ():
@@ -160,9 +167,9 @@ def _loopback(hosts: Sequence[Host], path: Path, report: Report) -> None:
 def _choose(
     hosts: Sequence[Host], include: list[str], exclude: list[str], path: Path, report: Report
 ) -> list[Host]:
-    names = {host.name for host in hosts}
+    names = {_same(host.name) for host in hosts}
     for option, wanted in (("--include", include), ("--exclude", exclude)):
-        strange = [name for name in wanted if name not in names]
+        strange = [name for name in wanted if _same(name) not in names]
         if strange and names:
             report.failed(
                 "hosts-select.unknown-host",
@@ -171,10 +178,11 @@ def _choose(
                 names=fold(strange),
                 hosts=fold([host.name for host in hosts]),
             )
+    kept, dropped = {_same(name) for name in include}, {_same(name) for name in exclude}
     chosen = [
         replace(host)
         for host in hosts
-        if (not include or host.name in include) and host.name not in exclude
+        if (not kept or _same(host.name) in kept) and _same(host.name) not in dropped
     ]
     if hosts and not chosen and not list(report.errors()):
         raise OperatorError(

@@ -8,16 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reprise.cluster.hosts.names import unfold
+from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
 from reprise.core.nearby import did_you_mean, nearest_words
 
-__all__ = ["RULE", "Host", "host_of"]
+__all__ = ["RULE", "Host", "host_of", "hosts_of"]
 
 RULE = "hostfile"
 _KEYS = ("slots", "user", "port", "ip")
 # Keys of Open MPI and DeepSpeed that have no effect here: a note, not an error.
 _FOREIGN = ("max_slots", "max-slots")
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?")
+_SSH_PORT, _MOST_SLOTS = 22, 1024
+# Up to this number, `alice@node:8` may be meant as slots.
+_MOST_GPUS = 16
+# node[01-16], alice@node[01-16]:8; an IPv6 address begins with its bracket.
+_GROUPED = re.compile(r"^(?:[^\[\]@]+@)?[^\[\]@]+\[")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
 
 
@@ -53,17 +60,49 @@ class _Line:
         self.report.failed(text, self.where, line=self.shown, **values)
 
 
+def hosts_of(content: str, number: int, default: int, report: Report, where: str) -> list[Host]:
+    """One line as its hosts: node[01-16] slots=8 is sixteen. Empty when the line has errors.
+
+    Every host of a group has the line's settings, so a group cannot have ip=.
+    """
+    first, blank, rest = content.partition(" ") if " " in content else content.partition("\t")
+    if not _GROUPED.match(first):
+        host = host_of(content, number, default, report, where)
+        return [] if host is None else [host]
+    shown = content if content.isprintable() else ascii(content)
+    try:
+        names = unfold([first])
+    except OperatorError:
+        report.failed("hostfile.bad-range", where, line=shown)
+        return []
+    if re.search(r"(?:^|\s)ip=", rest) and len(names) > 1:
+        report.failed("hostfile.ip-of-group", where, line=shown, count=len(names))
+        return []
+    found = []
+    for name in names:
+        host = host_of(f"{name}{blank}{rest}", number, default, report, where)
+        if host is None:
+            # The others have the same error.
+            return []
+        found.append(host)
+    return found
+
+
 def host_of(content: str, number: int, default: int, report: Report, where: str) -> Host | None:
     """One line as a host; None when it has errors, which `report` receives."""
     line = _Line(report, where, content if content.isprintable() else ascii(content))
     words = re.split(r"[ \t]+", content)
     values = _pairs(words[1:], line)
     name, short_slots, user = _address(words[0], line)
+    short_slots, short_port = _short(name, short_slots, user, line)
     if short_slots is not None and "slots" in values:
         line.refuse("hostfile.slots-twice")
     slots_text = values.get("slots", short_slots)
-    slots = default if slots_text is None else _number(slots_text, "slots", 1, 1024, line)
-    port = _number(values["port"], "port", 1, 65535, line) if "port" in values else None
+    slots = default if slots_text is None else _number(slots_text, "slots", 1, _MOST_SLOTS, line)
+    if short_port is not None and "port" in values:
+        line.refuse("hostfile.port-twice")
+    port_text = values.get("port", short_port)
+    port = None if port_text is None else _number(port_text, "port", 1, 65535, line)
     if user is not None and "user" in values:
         line.refuse("hostfile.user-twice")
     user = values.get("user", user)
@@ -115,6 +154,24 @@ def _address(word: str, line: _Line) -> tuple[str | None, str | None, str | None
         line.refuse("hostfile.bad-host", name=repr(name))
         return None, None, None
     return name, slots_text if colon else None, user if at else None
+
+
+def _short(
+    name: str | None, number: str | None, user: str | None, line: _Line
+) -> tuple[str | None, str | None]:
+    """Slots and port of `name:NUMBER`: slots, but a port in `user@name:NUMBER`.
+
+    A number that is likely to be meant as the other is refused.
+    """
+    if name is None or number is None or not number.isdecimal():
+        return number, None
+    value = int(number)
+    if user is not None and value > _MOST_GPUS:
+        return None, number
+    if user is not None or value == _SSH_PORT or value > _MOST_SLOTS:
+        line.refuse("hostfile.slots-or-port", number=value)
+        return None, None
+    return number, None
 
 
 def _number(text: str, key: str, low: int, high: int, line: _Line) -> int | None:

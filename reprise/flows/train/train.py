@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reprise.cluster.diagnosis import Diagnosis
-from reprise.cluster.site import load_site
+from reprise.cluster.site import load_site, site_path
 from reprise.core.documents import write_document
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import dump_json, write_text
@@ -146,8 +146,22 @@ def _selection(project: Project, options: TrainOptions) -> tuple[Selection | Non
 
     A login node without GPUs does not describe the hosts, so this machine is not inspected.
     """
-    card = card_of(project.recipes, options.model).machine.profile
-    report, selection = select(options.hostfile, options.machine or load_site().machine or card)
+    card = machine_named(card_of(project.recipes, options.model).machine.profile)
+    of_site = load_site().machine
+    if options.machine is None and of_site is not None and card.accelerator.tool:
+        settled = machine_named(of_site)
+        if not settled.accelerator.tool:
+            raise OperatorError(
+                "train-place.other-machine",
+                str(site_path()),
+                site=settled.name,
+                recipe=options.model,
+                machine=card.name,
+            )
+    report, selection = select(options.hostfile, options.machine or of_site or card.name)
+    if selection is not None:
+        named = options.machine is not None or selection.machine == card
+        selection = replace(selection, named=named)
     if options.hostfile is None and options.address is None and options.machine is None:
         # This machine alone runs the rehearsal, whatever the site file says about the cluster.
         machine = machine_named("cpu")
