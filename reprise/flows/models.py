@@ -99,7 +99,14 @@ def fetch_locked_model(
         report.data |= {"files": len(files), "bytes": total}
     if not report.checks:
         report.passed("model-fetch")
-    judge(report, {HERE: inspect_here(folder)}, folder, wanted.config_sha256, wanted.index_sha256)
+    judge(
+        report,
+        {HERE: inspect_here(folder)},
+        folder,
+        wanted.config_sha256,
+        wanted.index_sha256,
+        project.rehearsal_python,
+    )
     report.data["folder"] = str(folder)
     return report
 
@@ -156,6 +163,7 @@ def check_model(
         folder,
         wanted.config_sha256 if wanted else None,
         wanted.index_sha256 if wanted else None,
+        project.rehearsal_python,
     )
     return report
 

@@ -13,6 +13,8 @@ import orjson
 from reprise.core.findings import Report, Severity
 from reprise.core.rules import render
 from reprise.models import shards
+from reprise.models.classes import compare_all
+from reprise.models.complete import judge_class, judge_dtypes, judge_tokenizer
 from reprise.models.config import config_faults
 
 __all__ = [
@@ -75,11 +77,14 @@ def judge(
     folder: Path,
     config_sha256: str | None = None,
     index_sha256: str | None = None,
+    python: Path | None = None,
 ) -> None:
     """Add what the inspections found; `found` has one entry a host (HERE for this machine).
 
-    Config and index are compared with the locked digests, if given. Hosts must agree.
+    Config and index are compared with the locked digests, if given. Hosts must agree. `python` has
+    transformers, and with it the class of config.json (see classes.compare_all).
     """
+    _judge_classes(report, found, folder, python)
     for host, inspection in found.items():
         place = f"{host}:{folder}" if host else str(folder)
         if isinstance(inspection, Unseen):
@@ -92,6 +97,7 @@ def judge(
             where = f"{host}:{fault['where']}" if host else fault["where"]
             report.failed(fault["rule"], where, fault["message"], fault["fix"])
         _judge_config(report, place, inspection)
+        judge_tokenizer(report, place, inspection["tokenizer"], inspection["tensors"] or {})
         _judge_digests(report, place, inspection["facts"], config_sha256, index_sha256)
         for rule in inspection["rules"]:
             report.settle(rule)
@@ -103,12 +109,30 @@ def judge(
     ]
 
 
+def _judge_classes(
+    report: Report, found: Mapping[str, Inspection], folder: Path, python: Path | None
+) -> None:
+    """Compare names and shapes with the class of the config, once for all hosts that agree."""
+    groups: dict[bytes, list[str]] = {}
+    for host, item in found.items():
+        if not isinstance(item, Unseen) and item["config"] is not None and item["tensors"]:
+            key = orjson.dumps([item["config"], item["tensors"]], option=orjson.OPT_SORT_KEYS)
+            groups.setdefault(key, []).append(host)
+    models: list[tuple[Any, Any]] = [tuple(orjson.loads(key)) for key in groups]
+    results = compare_all(models, python) if models else []
+    for (config, tensors), hosts, compared in zip(models, groups.values(), results, strict=True):
+        place = f"{', '.join(hosts[:4])}:{folder}" if any(hosts) else str(folder)
+        judge_class(report, place, config, compared)
+        judge_dtypes(report, place, config, tensors)
+        report.data["class"] = compared.by
+
+
 def _judge_config(report: Report, place: str, inspection: Mapping[str, Any]) -> None:
     config = inspection["config"]
     if config is None:
         return
     where = f"{place}/config.json"
-    for fault in config_faults(config, inspection["shapes"], inspection["layers"]):
+    for fault in config_faults(config, inspection["tensors"] or {}):
         if fault.severity is Severity.ERROR:
             report.failed("model-config", where, fault.message, fault.fix)
         else:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reprise.core.findings import Severity
 from reprise.core.rules import text_of
 
-__all__ = ["ConfigFault", "config_faults"]
+__all__ = ["ConfigFault", "config_faults", "layer_numbers", "text_config"]
+
+# A vision tower has layers and embeddings of its own, below other names.
+_LAYER = re.compile(r"(?:language_model\.|model\.)*layers\.(\d+)\.")
+_VOCABULARY = re.compile(r"^(?:language_model\.|model\.)*(?:embed_tokens|lm_head)\.weight$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +27,30 @@ class ConfigFault:
 
 
 def config_faults(
-    config: Mapping[str, Any],
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    layers: Sequence[int] = (),
+    config: Mapping[str, Any], tensors: Mapping[str, Sequence[Any]] | None = None
 ) -> list[ConfigFault]:
     """All disagreements between config, weights and the two readers.
 
-    `shapes` are the embedding's and head's, `layers` the layer numbers found in tensor names.
+    `tensors` are {name: [dtype, shape]} of all shards.
     """
-    found = _against_weights(config, shapes or {}, layers)
+    found = _against_weights(config, tensors or {})
     if not config.get("model_type"):
         found.append(_fault("model-config.no-type"))
     if config.get("model_type") == "hy_v3":
         found += _hy_v3(config)
     return found
+
+
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a config that describes the language model: nested in those with images."""
+    nested = config.get("text_config")
+    return nested if isinstance(nested, dict) else config
+
+
+def layer_numbers(names: Iterable[str]) -> set[int]:
+    """The layers of the language model in tensor names: `[...]model.layers.N.` of any nesting."""
+    found = (_LAYER.match(name) for name in names)
+    return {int(match[1]) for match in found if match}
 
 
 def _fault(name: str, **values: object) -> ConfigFault:
@@ -45,18 +60,23 @@ def _fault(name: str, **values: object) -> ConfigFault:
 
 
 def _against_weights(
-    config: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], layers: Sequence[int]
+    config: Mapping[str, Any], tensors: Mapping[str, Sequence[Any]]
 ) -> list[ConfigFault]:
+    """Sizes that config.json states against the tensors; sizes it leaves out are not guessed."""
     found = []
-    for name, shape in shapes.items():
-        wanted = [config.get("vocab_size"), config.get("hidden_size")]
-        if name.endswith(("embed_tokens.weight", "lm_head.weight")) and list(shape) != wanted:
+    text = text_config(config)
+    for name, (_, shape) in tensors.items():
+        if not _VOCABULARY.search(name):
+            continue
+        sizes = list(zip(("vocab_size", "hidden_size"), shape, strict=False))
+        if any(isinstance(text.get(key), int) and text[key] != size for key, size in sizes):
+            wanted = [text.get(key) for key, _ in sizes]
             found.append(
                 _fault("model-config.shape", tensor=name, shape=list(shape), wanted=wanted)
             )
-    count = config.get("num_hidden_layers")
+    count, layers = text.get("num_hidden_layers"), layer_numbers(tensors)
     if isinstance(count, int) and layers:
-        missing = sorted(set(range(count)) - set(layers))
+        missing = sorted(set(range(count)) - layers)
         if missing:
             shown = ", ".join(map(str, missing[:8]))
             found.append(_fault("model-config.missing-layers", layers=shown, count=count))
@@ -76,7 +96,10 @@ def _hy_v3(config: Mapping[str, Any]) -> list[ConfigFault]:
         "vLLM": ("expert_hidden_dim", config.get("expert_hidden_dim", 1536)),
     }
     if expert["transformers"][1] != expert["vLLM"][1]:
-        found.append(_differs("the width of an expert", expert))
+        if "expert_hidden_dim" in config:
+            found.append(_differs("the width of an expert", expert))
+        else:  # as transformers saves it
+            found.append(_fault("model-config.no-width", width=expert["transformers"][1]))
     dense = {
         "transformers": ("mlp_layer_types", _dense_layers(config)),
         "vLLM": ("first_k_dense_replace", config.get("first_k_dense_replace", 1)),

@@ -47,8 +47,9 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
     """Inspect config, index and the header of every shard of `folder`.
 
     Returns {"faults": [{rule, where, message, fix}], "rules": [...], "facts": {...}, "config":
-    {...} or None}; `facts` has shards, tensors, bytes (of tensors), dtypes and the sha256 of config
-    and index. Never raises, whatever the folder contains.
+    {...} or None, "tensors": {name: [dtype, shape]} or None when a shard could not be read,
+    "tokenizer": see _tokenizer}; `facts` has shards, tensors, bytes (of tensors), dtypes and the
+    sha256 of config and index. Never raises, whatever the folder contains.
     """
     notes = Notes()
     config = _json(notes, "model-config", folder / "config.json")
@@ -58,7 +59,7 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
     found: dict[str, str] = {}
     dtypes: dict[str, int] = {}
     size = 0
-    shapes: dict[str, list[int]] = {}
+    tensors: dict[str, list[Any]] = {}
     for name, (header, fault) in zip(shards, headers):  # noqa: B905  (Python 3.9 on hosts)
         if fault is not None:
             notes.fault("model-shard", str(folder / name), fault)
@@ -70,7 +71,7 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
             begin, end = entry["data_offsets"]
             size += end - begin
             dtypes[entry["dtype"]] = dtypes.get(entry["dtype"], 0) + 1
-            shapes[tensor] = entry["shape"]
+            tensors[tensor] = [entry["dtype"], entry["shape"]]
     broken = {n for n, (_, fault) in zip(shards, headers) if fault is not None}  # noqa: B905
     _compare(notes, folder, wanted, found, broken)
     if total is not None and not broken and size != total:
@@ -90,8 +91,9 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
             "index_sha256": _sha256(folder / INDEX),
         },
         "config": config if isinstance(config, dict) else None,
-        "shapes": {n: s for n, s in shapes.items() if "embed_tokens" in n or "lm_head" in n},
-        "layers": sorted({int(p) for n in found for p in n.split(".")[2:3] if p.isdigit()}),
+        # Names and shapes count only when all of them are known.
+        "tensors": tensors if shards and not broken else None,
+        "tokenizer": _tokenizer(folder),
     }
 
 
@@ -130,6 +132,10 @@ def _plan(notes: Notes, folder: Path) -> tuple[list[str], dict[str, str] | None,
         notes.rules.append("model-index")
         return [SINGLE], None, None
     index = _json(notes, "model-index", folder / INDEX)
+    if (folder / SINGLE).exists() and not _lists(index, SINGLE):
+        # transformers 5.6, modeling_utils._get_resolved_checkpoint_files: the single file first.
+        text = f"{SINGLE} is also present: transformers loads it and ignores the index"
+        notes.fault("model-index", str(folder / INDEX), text, f"move {SINGLE} out of the folder")
     table = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(table, dict) or not table:
         if index is not None:
@@ -141,6 +147,12 @@ def _plan(notes: Notes, folder: Path) -> tuple[list[str], dict[str, str] | None,
     meta = index.get("metadata")
     total = meta.get("total_size") if isinstance(meta, dict) else None
     return sorted(set(good.values())), good, int(total) if isinstance(total, (int, float)) else None
+
+
+def _lists(index: Any, name: str) -> bool:
+    """Is `name` a file of the index?"""
+    table = index.get("weight_map") if isinstance(index, dict) else None
+    return isinstance(table, dict) and name in table.values()
 
 
 class Damaged(Exception):
@@ -251,6 +263,43 @@ def _pointers(notes: Notes, folder: Path) -> None:
                         notes.fault("model-files", str(path), text)
         except OSError as error:
             notes.fault("model-files", str(path), f"cannot be read: {error.strerror}")
+
+
+def _tokenizer(folder: Path) -> dict[str, Any]:
+    """{"present", "largest": the highest token id or None (unknown), "template": a chat template}.
+
+    Only tokenizer.json has ids that can be read here; vocab.json has those before added tokens.
+    """
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    whole = _read(folder / "tokenizer.json")
+    ids: list[int] = []
+    model = whole.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocab, dict):
+        ids += [value for value in vocab.values() if isinstance(value, int)]
+    elif isinstance(vocab, list):  # Unigram: the place is the id
+        ids.append(len(vocab) - 1)
+    added = whole.get("added_tokens")
+    for entry in added if isinstance(added, list) else []:
+        if isinstance(entry, dict) and isinstance(entry.get("id"), int):
+            ids.append(entry["id"])
+    settings = _read(folder / "tokenizer_config.json")
+    return {
+        "present": bool(names & {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
+        or any(name.endswith(".tiktoken") for name in names),
+        "largest": max(ids, default=None),
+        "template": bool(settings.get("chat_template"))
+        or bool(names & {"chat_template.jinja", "chat_template.json", "additional_chat_templates"}),
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The object of a file in JSON; {} when there is none."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Files of weights, read without torch: completeness, shards of a folder.
+"""Files that torch and Megatron save, read without torch: completeness, shards of a folder.
 
 torch.save writes a zip archive with its directory at the end: a truncated file lacks it.
 torch.distributed.checkpoint, and Megatron's dist_checkpointing on top of it, write one `.distcp`
@@ -10,19 +10,16 @@ from __future__ import annotations
 import json
 import pickle  # Only with a reader that makes no object of any foreign class: see _Inert.
 import re
-import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["FileFault", "content_metadata", "dist_faults", "safetensors_fault", "zip_fault"]
+__all__ = ["FileFault", "content_metadata", "dist_faults", "zip_fault"]
 
 SHARD = re.compile(r"__(\d+)_(\d+)\.distcp")
 _LOCAL_HEADER = b"PK\x03\x04"
-# Limit of a safetensors header (of the format itself: 100 MB).
-_MOST_HEADER = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +55,6 @@ def _archive_fault(path: Path) -> str | None:
         if file.read(4) != _LOCAL_HEADER:
             return "is damaged: its directory lists a missing entry"
     return None
-
-
-def safetensors_fault(path: Path) -> str | None:
-    """The fault of a safetensors file; None when its size matches its header."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            start = file.read(8)
-            length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-            if not 2 <= length <= min(_MOST_HEADER, size):
-                return f"is not a safetensors file ({size} bytes)"
-            header = json.loads(file.read(length))
-        ends = [item["data_offsets"][1] for name, item in header.items() if name != "__metadata__"]
-    except FileNotFoundError:
-        return "is missing"
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "has a damaged header"
-    wanted = 8 + length + max(ends, default=0)
-    return None if size >= wanted else f"is truncated: {size} of {wanted} bytes"
 
 
 def dist_faults(folder: Path, megatron: bool = True) -> list[FileFault]:

@@ -30,7 +30,7 @@ def test_a_config_in_both_vocabularies_is_fine() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"expert_hidden_dim": None}, "the width of an expert is 4 in transformers"),
+        ({"expert_hidden_dim": 8}, "the width of an expert is 4 in transformers"),
         ({"moe_intermediate_size": 8}, "the width of an expert is 8 in transformers"),
         ({"first_k_dense_replace": 2}, "the number of dense layers"),
         ({"mlp_layer_types": ["dense", "dense", "sparse"]}, "the number of dense layers"),
@@ -64,14 +64,36 @@ def test_a_missing_switch_is_a_warning() -> None:
     assert fault.severity is Severity.WARNING
 
 
+def test_the_width_that_transformers_does_not_save_is_a_warning() -> None:
+    config = {key: value for key, value in CONFIG.items() if key != "expert_hidden_dim"}
+    (fault,) = config_faults(config)
+    assert fault.severity is Severity.WARNING
+    assert "width 1536" in fault.message
+
+
+def layers(*numbers: int) -> dict[str, Any]:
+    return {f"model.layers.{number}.input_layernorm.weight": ["BF16", [2]] for number in numbers}
+
+
 def test_config_against_weights() -> None:
-    shapes = {"model.embed_tokens.weight": [9, 2]}
-    (fault,) = config_faults(CONFIG, shapes, [0, 1])
+    embedding = {"model.embed_tokens.weight": ["BF16", [9, 2]]}
+    (fault,) = config_faults(CONFIG, embedding | layers(0, 1))
     assert "[9, 2]" in fault.message
-    (fault,) = config_faults(CONFIG, {}, [0])
+    (fault,) = config_faults(CONFIG, layers(0))
     assert "without tensors: 1 (of 2)" in fault.message
-    # An extra layer is the one for multi-token prediction.
-    assert config_faults(CONFIG, {}, [0, 1, 2]) == []
+
+
+def test_a_nested_config_of_a_model_with_images() -> None:
+    """gemma3: sizes in text_config, some of them left out; layers of a vision tower."""
+    config = {"model_type": "gemma3", "text_config": {"hidden_size": 2, "num_hidden_layers": 1}}
+    tensors = {
+        "language_model.model.embed_tokens.weight": ["BF16", [9, 2]],
+        "language_model.model.layers.0.input_layernorm.weight": ["BF16", [2]],
+        "vision_tower.vision_model.encoder.layers.3.mlp.fc1.weight": ["BF16", [5, 5]],
+    }
+    assert config_faults(config, tensors) == []
+    tensors["language_model.model.embed_tokens.weight"] = ["BF16", [9, 3]]
+    assert len(config_faults(config, tensors)) == 1
 
 
 _READERS = """

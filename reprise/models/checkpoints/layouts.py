@@ -20,13 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from reprise.metrics import spans
-from reprise.models.tensorfiles import (
-    FileFault,
-    content_metadata,
-    dist_faults,
-    safetensors_fault,
-    zip_fault,
-)
+from reprise.models.shards import read_shard
+from reprise.models.tensorfiles import FileFault, content_metadata, dist_faults, zip_fault
 
 __all__ = ["Kind", "Part", "folder_bytes", "read_part"]
 
@@ -251,7 +246,7 @@ def _huggingface(folder: Path, weights: bool) -> Iterator[FileFault]:
             return
         names = {str(name) for name in mapping.values()}
     for name in sorted(names):
-        if (fault := safetensors_fault(folder / name)) is not None:
+        if (fault := read_shard(folder / name)[1]) is not None:
             yield FileFault(folder / name, fault)
 
 
