@@ -74,6 +74,43 @@ def is_text_name(text: str) -> bool:
     return re.fullmatch(r"[a-z0-9-]+\.[a-z0-9-]+", text) is not None
 
 
+@functools.cache
+def text_of(name: str) -> Text:
+    """The text `RULE.TEXT`; raises KeyError when no file of the package has it."""
+    rule, _, text = name.partition(".")
+    for layer, written in _written().items():
+        # Only the files that have it are parsed: all of them take 0.1 s.
+        if f"[{name}]" in written:
+            return Text(**_parsed(layer)[rule][text])
+    raise KeyError(name)
+
+
+def render(self, values: Mapping[str, object]) -> tuple[str, str]:
+    """Message and fix with `values` put in."""
+    return self.message.format_map(values), self.fix.format_map(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: what it checks, the page that explains it, and its texts by name."""
+
+    id: str
+    layer: str
+    about: str
+    doc: str
+    texts: Mapping[str, Text] = field(default_factory=dict)
+
+
+def rule_id(name: str) -> str:
+    """The rule that a text belongs to: `gpu-count` of `gpu-count.too-few`."""
+    return name.partition(".")[0]
+
+
+def is_text_name(text: str) -> bool:
+    """Is `text` the name of a text (`gpu-count.too-few`), and not a sentence?"""
+    return re.fullmatch(r"[a-z0-9-]+\.[a-z0-9-]+", text) is not None
+
+
 def text_of(name: str) -> Text:
     """The text `RULE.TEXT`; raises KeyError when no file of the package has it."""
     rule, _, text = name.partition(".")
@@ -112,8 +149,23 @@ def known_rules() -> Mapping[str, Rule]:
 
 def _files() -> Iterator[tuple[str, dict[str, Any]]]:
     """Layer and content of every rules file of the package."""
+    for layer in _written():
+        yield layer, _parsed(layer)
+
+
+@functools.cache
+def _written() -> Mapping[str, str]:
+    """The text of every rules file by its layer."""
     root = resources.files("reprise")
+    found = {}
     for folder in sorted(root.iterdir(), key=lambda item: item.name):
         file = folder / _FILE
         if folder.is_dir() and file.is_file():
-            yield folder.name, tomllib.loads(file.read_text(encoding="utf-8"))
+            found[folder.name] = file.read_text(encoding="utf-8")
+    return found
+
+
+@functools.cache
+def _parsed(layer: str) -> dict[str, Any]:
+    """The content of a layer's rules file. Not to be changed by the caller."""
+    return tomllib.loads(_written()[layer])

@@ -9,7 +9,8 @@ from reprise.core.findings import Check, Finding, Report, Severity, State
 from reprise.core.nearby import did_you_mean
 from reprise.recipe.config.compose import Composition
 from reprise.recipe.config.origin import VERLS_OWN, Origins
-from reprise.recipe.config.overrides import Fault, nearest
+from reprise.recipe.config.meaning import Keys
+from reprise.recipe.config.overrides import Fault
 from reprise.recipe.config.schema import schema_of, unknown_keys
 from reprise.recipe.model import Model
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Undecided
@@ -113,7 +114,7 @@ def check_values(
 
 def _unknown_keys(report: Report, composition: Composition, origins: Origins) -> None:
     rule = "recipe-config-unknown-key"
-    schema = schema_of(composition.tree)
+    schema, keys = schema_of(composition.tree), Keys(composition.base)
     for number, key in enumerate(unknown_keys(composition.values, composition.base, schema)):
         if number == _MOST_KEYS:
             report.unknown(
@@ -124,7 +125,7 @@ def _unknown_keys(report: Report, composition: Composition, origins: Origins) ->
                 "correct those that are reported, and repeat the command",
             )
             break
-        close = [name for name in nearest(key, composition.config) if name != key]
+        close = keys.meant(key)
         where = origins.where(key)
         if close:
             report.failed(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,16 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from reprise.core.errors import OperatorError
-from reprise.core.nearby import did_you_mean, nearest_words
-from reprise.recipe.config.overrides import Fault, Line, fault, nearest, parse
+from reprise.core.nearby import did_you_mean, meant_word
+from reprise.recipe.config.meaning import Keys
+from reprise.recipe.config.overrides import Fault, Line, fault, parse
+from reprise.recipe.config.reading import FastRepository
 from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.unknowns import filled
 
 __all__ = ["Composition", "compose"]
 
-_SUGGESTIONS = 50
+_SUGGESTIONS = 200
 _ENVIRONMENT = re.compile(r"\$\{oc\.env:([A-Za-z_][A-Za-z0-9_]*)\}")
 # Hydra's own search path entry of a recipe names a package; here the folder is given instead.
 _NO_SEARCHPATH = "hydra.searchpath=[]"
@@ -95,7 +99,7 @@ class _Loader:
         path.append("schema", "structured://")
         loader = _RecordingLoader(path)
         # verl's default config is composed as well, from the same files: read each once.
-        caching: Any = CachingConfigRepository(loader.repository)
+        caching: Any = CachingConfigRepository(FastRepository(path))
         loader.repository = caching
         self.loader = loader
         self.files: list[tuple[str, str]] = []
@@ -181,13 +185,17 @@ def compose(
     faults += [*refused, *passed_over]
     kept = [line for line in kept if line not in [fault.line for fault in passed_over]]
     values = [(line, o) for line, o in parsed if not _is_group(loader, o)]
-    known = _Known(config)
-    for line, override in values:
-        fault = _apply(known, line, override)
-        if fault is None:
-            kept.append(line)
-        else:
-            faults.append(fault)
+    known = _Known(config, lambda: loader.load(name, chosen))
+    for adds, some in groupby(values, lambda pair: _is_plain_add(pair[1])):
+        # OmegaConf opens a node for each new key and closes it again, which takes the longer the
+        # more keys it has: here all new keys in a row share one opening.
+        with open_dict(config) if adds else nullcontext():
+            for line, override in some:
+                found = _apply(known, line, override, adds)
+                if found is None:
+                    kept.append(line)
+                else:
+                    faults.append(found)
     faults += _repeated(parsed)
     choices = {str(key): str(value) for key, value in config.hydra.runtime.choices.items()}
     with open_dict(config):
@@ -250,7 +258,7 @@ def _no_option(line: Line, group: str, value: str, options: Sequence[str]) -> Fa
         line,
         group=group,
         value=value,
-        near=did_you_mean(nearest_words(value, options)),
+        near=did_you_mean([one] if (one := meant_word(value, options)) else []),
         options=", ".join(options),
     )
 
@@ -265,23 +273,46 @@ def _group_fault(loader: _Loader, line: Line, override: Override, error: Excepti
 
 
 class _Known:
-    """A config while overrides are applied, and suggestions for the first wrong keys."""
+    """A config while overrides are applied, and how it was before."""
 
-    def __init__(self, config: DictConfig) -> None:
+    def __init__(self, config: DictConfig, before: Callable[[], DictConfig]) -> None:
         self.config = config
-        self.left = _SUGGESTIONS
+        self._before = before
+        self._left = _SUGGESTIONS
 
-    def nearest(self, key: str) -> list[str]:
-        """Keys that `key` may have meant; none after many wrong keys, since looking takes long."""
-        self.left -= 1
-        return nearest(key, self.config) if self.left >= 0 else []
+    def meant(self, key: str) -> list[str]:
+        """The key that was meant; not after many wrong keys, since each takes a millisecond."""
+        self._left -= 1
+        return self.keys.meant(key) if self._left >= 0 else []
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The keys without the overrides: what one of them adds is never suggested."""
+        plain = OmegaConf.to_container(self._before(), resolve=False)
+        assert isinstance(plain, dict)
+        return Keys({str(key): value for key, value in plain.items()})
 
 
-def _apply(known: _Known, line: Line, override: Override) -> Fault | None:
-    """Apply one value override exactly as Hydra does, or say why Hydra refuses it."""
+def _is_plain_add(override: Override) -> bool:
+    """Whether it adds a key outside Hydra's own node, whose structure is fixed."""
+    adds = override.is_add() or override.is_force_add()
+    return adds and override.package is None and not override.key_or_group.startswith("hydra")
+
+
+def _apply(known: _Known, line: Line, override: Override, opened: bool = False) -> Fault | None:
+    """Apply one value override exactly as Hydra does, or say why Hydra refuses it.
+
+    `opened`: it adds a key, and the config takes new keys as it is.
+    """
     key, config = override.key_or_group, known.config
     try:
-        ConfigLoaderImpl._apply_overrides_to_config([override], config)
+        there = opened and override.is_add() and OmegaConf.select(
+            config, key, throw_on_missing=False
+        ) is not None  # fmt: skip
+        if opened and not (there and not isinstance(override.value(), dict | list)):
+            OmegaConf.update(config, key, override.value(), merge=True)
+        else:
+            ConfigLoaderImpl._apply_overrides_to_config([override], config)
     except (HydraException, OmegaConfBaseException) as error:
         bare = line.text.lstrip("+~")
         if override.is_add():
@@ -297,7 +328,7 @@ def _apply(known: _Known, line: Line, override: Override) -> Fault | None:
 
 
 def _unknown(known: _Known, line: Line, key: str, bare: str) -> Fault:
-    close = known.nearest(key)
+    close = known.meant(key)
     if _is_open(known.config, key):
         return fault("recipe-override-missing-plus.new-key", line, setting=key, text=bare)
     if not close:
@@ -347,8 +378,10 @@ def _repeated(parsed: Sequence[tuple[Line, Override]]) -> list[Fault]:
 def _resolved(config: DictConfig, unset: list[str]) -> dict[str, Any]:
     """The config as plain values. Names of missing environment variables are added to `unset`."""
     plain = OmegaConf.to_container(config, resolve=False)
-    filled = OmegaConf.create(_filled(plain, os.environ, unset))
-    values = OmegaConf.to_container(filled, resolve=True, throw_on_missing=False)
+    filled = _filled(plain, os.environ, unset)
+    if filled != plain:
+        config = OmegaConf.create(filled)
+    values = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     if not isinstance(values, dict):
         raise TypeError("a Hydra config is a mapping")
     return {str(key): value for key, value in values.items()}
