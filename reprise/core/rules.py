@@ -85,38 +85,6 @@ def text_of(name: str) -> Text:
     raise KeyError(name)
 
 
-def render(self, values: Mapping[str, object]) -> tuple[str, str]:
-    """Message and fix with `values` put in."""
-    return self.message.format_map(values), self.fix.format_map(values)
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule: what it checks, the page that explains it, and its texts by name."""
-
-    id: str
-    layer: str
-    about: str
-    doc: str
-    texts: Mapping[str, Text] = field(default_factory=dict)
-
-
-def rule_id(name: str) -> str:
-    """The rule that a text belongs to: `gpu-count` of `gpu-count.too-few`."""
-    return name.partition(".")[0]
-
-
-def is_text_name(text: str) -> bool:
-    """Is `text` the name of a text (`gpu-count.too-few`), and not a sentence?"""
-    return re.fullmatch(r"[a-z0-9-]+\.[a-z0-9-]+", text) is not None
-
-
-def text_of(name: str) -> Text:
-    """The text `RULE.TEXT`; raises KeyError when no file of the package has it."""
-    rule, _, text = name.partition(".")
-    return known_rules()[rule].texts[text]
-
-
 def render(name: str, values: Mapping[str, object]) -> tuple[str, str]:
     """Message and fix of the text `RULE.TEXT` with `values` put in."""
     return text_of(name).render(values)
@@ -127,7 +95,7 @@ def known_rules() -> Mapping[str, Rule]:
     """All rules of the package by id, sorted.
 
     Layers may add texts to one rule (a hash that differs means the same for data and models);
-    one of them then has its description.
+    one of them then has its description. Raises ValueError where two define the same text.
     """
     found: dict[str, Rule] = {}
     for layer, entries in _files():
@@ -137,6 +105,8 @@ def known_rules() -> Mapping[str, Rule]:
             if before is None:
                 found[name] = Rule(name, layer, entry.get("about", ""), entry.get("doc", ""), texts)
                 continue
+            if twice := before.texts.keys() & texts.keys():
+                raise ValueError(f"{before.layer} and {layer} both define {name}: {sorted(twice)}")
             found[name] = Rule(
                 name,
                 before.layer if before.about else layer,

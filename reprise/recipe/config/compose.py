@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from reprise.core.errors import OperatorError
 from reprise.core.nearby import did_you_mean, meant_word
-from reprise.recipe.config.meaning import Keys
+from reprise.recipe.config.apply import Target, apply, is_plain_add, repeated
 from reprise.recipe.config.overrides import Fault, Line, fault, parse
 from reprise.recipe.config.reading import FastRepository
+from reprise.recipe.config.refused import left_open
 from reprise.recipe.config.verltree import VerlTree
-from reprise.recipe.unknowns import filled
+from reprise.recipe.unknowns import NotKnown, filled
 
 __all__ = ["Composition", "compose"]
 
-_SUGGESTIONS = 200
 _ENVIRONMENT = re.compile(r"\$\{oc\.env:([A-Za-z_][A-Za-z0-9_]*)\}")
 # Hydra's own search path entry of a recipe names a package; here the folder is given instead.
 _NO_SEARCHPATH = "hydra.searchpath=[]"
@@ -49,6 +49,7 @@ class Composition:
     environment that is not set; `base` is verl's own default config for the same engine, resolved.
     `lines` are the overrides that Hydra accepts, `faults` those of all lines.
     `files` are the composed YAML files in their order: path without .yaml, and package.
+    `open_by` is a refused choice of a group, which leaves the whole config open.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Composition:
     choices: dict[str, str] = field(default_factory=dict)
     unset: list[str] = field(default_factory=list)
     files: list[tuple[str, str]] = field(default_factory=list)
+    open_by: NotKnown | None = None
 
     def line_of(self, key: str) -> Line | None:
         """The last override line that set `key` or a node above or below it."""
@@ -185,18 +187,23 @@ def compose(
     faults += [*refused, *passed_over]
     kept = [line for line in kept if line not in [fault.line for fault in passed_over]]
     values = [(line, o) for line, o in parsed if not _is_group(loader, o)]
-    known = _Known(config, lambda: loader.load(name, chosen))
-    for adds, some in groupby(values, lambda pair: _is_plain_add(pair[1])):
+    known = Target(
+        config,
+        lambda: loader.load(name, chosen),
+        tuple(loader.options("model_engine")),
+        loader.is_group,
+    )
+    for adds, some in groupby(values, lambda pair: is_plain_add(pair[1])):
         # OmegaConf opens a node for each new key and closes it again, which takes the longer the
         # more keys it has: here all new keys in a row share one opening.
         with open_dict(config) if adds else nullcontext():
             for line, override in some:
-                found = _apply(known, line, override, adds)
+                found = apply(known, line, override, adds)
                 if found is None:
                     kept.append(line)
                 else:
                     faults.append(found)
-    faults += _repeated(parsed)
+    faults += repeated(parsed)
     choices = {str(key): str(value) for key, value in config.hydra.runtime.choices.items()}
     with open_dict(config):
         config.pop("hydra", None)
@@ -206,11 +213,14 @@ def compose(
     unset: list[str] = []
     table = {mark: known for line in lines for mark, known in line.unknowns}
     resolved = filled(_resolved(config, unset), table)
+    open_by = left_open(resolved, faults, known.engines)
     if own_base or (name == "ppo_trainer" and not chosen):
         base = _base(loader, name, chosen)
     else:
         base = _base(loader, "ppo_trainer", (f"model_engine={choices.get('model_engine', 'dp')}",))
-    return Composition(name, tree, config, resolved, base, kept, faults, choices, unset, files)
+    return Composition(
+        name, tree, config, resolved, base, kept, faults, choices, unset, files, open_by
+    )
 
 
 def _is_group(loader: _Loader, override: Override) -> bool:
@@ -270,109 +280,6 @@ def _group_fault(loader: _Loader, line: Line, override: Override, error: Excepti
         return _no_option(line, group, value, options)
     text = " ".join(str(error).split())
     return fault("recipe-override-group.refused", line, reason=text, text=line.text.lstrip("+"))
-
-
-class _Known:
-    """A config while overrides are applied, and how it was before."""
-
-    def __init__(self, config: DictConfig, before: Callable[[], DictConfig]) -> None:
-        self.config = config
-        self._before = before
-        self._left = _SUGGESTIONS
-
-    def meant(self, key: str) -> list[str]:
-        """The key that was meant; not after many wrong keys, since each takes a millisecond."""
-        self._left -= 1
-        return self.keys.meant(key) if self._left >= 0 else []
-
-    @cached_property
-    def keys(self) -> Keys:
-        """The keys without the overrides: what one of them adds is never suggested."""
-        plain = OmegaConf.to_container(self._before(), resolve=False)
-        assert isinstance(plain, dict)
-        return Keys({str(key): value for key, value in plain.items()})
-
-
-def _is_plain_add(override: Override) -> bool:
-    """Whether it adds a key outside Hydra's own node, whose structure is fixed."""
-    adds = override.is_add() or override.is_force_add()
-    return adds and override.package is None and not override.key_or_group.startswith("hydra")
-
-
-def _apply(known: _Known, line: Line, override: Override, opened: bool = False) -> Fault | None:
-    """Apply one value override exactly as Hydra does, or say why Hydra refuses it.
-
-    `opened`: it adds a key, and the config takes new keys as it is.
-    """
-    key, config = override.key_or_group, known.config
-    try:
-        there = opened and override.is_add() and OmegaConf.select(
-            config, key, throw_on_missing=False
-        ) is not None  # fmt: skip
-        if opened and not (there and not isinstance(override.value(), dict | list)):
-            OmegaConf.update(config, key, override.value(), merge=True)
-        else:
-            ConfigLoaderImpl._apply_overrides_to_config([override], config)
-    except (HydraException, OmegaConfBaseException) as error:
-        bare = line.text.lstrip("+~")
-        if override.is_add():
-            return fault("recipe-override-plus.key-exists", line, setting=key, text=bare)
-        if override.is_delete():
-            reason = " ".join(str(error).split())
-            return fault("recipe-override-unknown-key.cannot-delete", line, reason=reason)
-        if "Could not override" in str(error):
-            return _unknown(known, line, key, bare)
-        reason = " ".join(str(error).split())
-        return fault("recipe-override-value.wrong-type", line, reason=reason, setting=key)
-    return None
-
-
-def _unknown(known: _Known, line: Line, key: str, bare: str) -> Fault:
-    close = known.meant(key)
-    if _is_open(known.config, key):
-        return fault("recipe-override-missing-plus.new-key", line, setting=key, text=bare)
-    if not close:
-        return fault("recipe-override-unknown-key.unknown", line, setting=key)
-    return fault(
-        "recipe-override-unknown-key.misspelt",
-        line,
-        setting=key,
-        near=did_you_mean(close),
-        nearest=close[0],
-        value=bare.partition("=")[2],
-    )
-
-
-def _is_open(config: DictConfig, key: str) -> bool:
-    """Whether `key` is in a node that verl passes on unchanged, so any key may be added."""
-    parents = key.split(".")[:-1]
-    return (
-        any(part.startswith("override_") or part in _OPEN_NODES for part in parents)
-        and OmegaConf.select(config, parents[0], throw_on_missing=False) is not None
-    )
-
-
-_OPEN_NODES = frozenset({"engine_kwargs", "reward_kwargs", "ray_init", "env_vars"})
-
-
-def _repeated(parsed: Sequence[tuple[Line, Override]]) -> list[Fault]:
-    seen: dict[str, Line] = {}
-    faults = []
-    for line, override in parsed:
-        key = override.key_or_group
-        if key in seen and seen[key].text != line.text:
-            faults.append(
-                fault(
-                    "recipe-override-repeated.repeated",
-                    line,
-                    fatal=False,
-                    setting=key,
-                    first=seen[key].where,
-                    text=seen[key].text,
-                )
-            )
-        seen[key] = line
-    return faults
 
 
 def _resolved(config: DictConfig, unset: list[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,18 +38,24 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of one override line; `fatal`: Hydra refuses the line or ignores it."""
+    """A fault of one override line; `fatal`: Hydra refuses the line or ignores it.
+
+    `meant` are the keys that a wrong key may have meant.
+    """
 
     rule: str
     line: Line
     message: str
     fix: str
     fatal: bool = True
+    meant: tuple[str, ...] = ()
 
 
-def fault(name: str, line: Line, /, *, fatal: bool = True, **values: object) -> Fault:
+def fault(
+    name: str, line: Line, /, *, fatal: bool = True, meant: Sequence[str] = (), **values: object
+) -> Fault:
     """A fault of `line` with the text `name` of the registry, filled with `values`."""
-    return Fault(rule_id(name), line, *render(name, values), fatal)
+    return Fault(rule_id(name), line, *render(name, values), fatal, tuple(meant))
 
 
 @cache

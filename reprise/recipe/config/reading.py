@@ -23,6 +23,7 @@ class FastRepository(ConfigRepository):
     """Hydra's repository of configs; its folders are parsed with libyaml, where PyYAML has it."""
 
     def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
+        """As Hydra's own; called again where the search path changes."""
         super().initialize_sources(config_search_path)
         if getattr(yaml, "CSafeLoader", None) is None:
             return

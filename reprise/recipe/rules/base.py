@@ -62,12 +62,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that a rule found; `key` is the setting to change."""
+    """One thing that a rule found; `key` is the setting to change, `text` the text's name."""
 
     key: str
     message: str
     fix: str
     severity: Severity = Severity.ERROR
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -99,9 +100,10 @@ class Judgement:
     def _add(
         self, severity: Severity, key: str, text: str, fix: str | None, values: Mapping[str, object]
     ) -> None:
+        name = text
         if is_text_name(text):
             text, fix = render(text, values)
-        self.problems.append(Problem(key, text, fix or "", severity))
+        self.problems.append(Problem(key, text, fix or "", severity, name))
 
 
 @dataclass(frozen=True, slots=True)

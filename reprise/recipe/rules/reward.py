@@ -70,6 +70,7 @@ def _legacy(setup: Setup, out: Judgement) -> None:
                 new=new,
                 effective=effective,
                 value=value,
+                setting=key,
             )
         else:
             out.error(
@@ -79,6 +80,7 @@ def _legacy(setup: Setup, out: Judgement) -> None:
                 plus="" if setup.has(new) else "+",
                 new=new,
                 value=value,
+                setting=key,
             )
 
 
