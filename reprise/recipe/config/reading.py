@@ -62,9 +62,11 @@ def _config(text: str) -> DictConfig | ListConfig:
 def _loader() -> Any:
     """OmegaConf's own loader, which decides what is a number, with libyaml as its parser."""
 
-    class Loader(yaml.cyaml.CParser, get_yaml_loader()):  # type: ignore[misc]
+    parser: Any = yaml.cyaml.CParser  # type: ignore[attr-defined]
+
+    class Loader(parser, get_yaml_loader()):  # type: ignore[misc]
         def __init__(self, stream: str) -> None:
-            yaml.cyaml.CParser.__init__(self, stream)
+            parser.__init__(self, stream)
             yaml.constructor.SafeConstructor.__init__(self)
             yaml.resolver.Resolver.__init__(self)
 
