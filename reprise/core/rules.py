@@ -74,10 +74,15 @@ def is_text_name(text: str) -> bool:
     return re.fullmatch(r"[a-z0-9-]+\.[a-z0-9-]+", text) is not None
 
 
+@functools.cache
 def text_of(name: str) -> Text:
     """The text `RULE.TEXT`; raises KeyError when no file of the package has it."""
     rule, _, text = name.partition(".")
-    return known_rules()[rule].texts[text]
+    for layer, written in _written().items():
+        # Only the files that have it are parsed: all of them take 0.1 s.
+        if f"[{name}]" in written:
+            return Text(**_parsed(layer)[rule][text])
+    raise KeyError(name)
 
 
 def render(name: str, values: Mapping[str, object]) -> tuple[str, str]:
@@ -114,8 +119,23 @@ def known_rules() -> Mapping[str, Rule]:
 
 def _files() -> Iterator[tuple[str, dict[str, Any]]]:
     """Layer and content of every rules file of the package."""
+    for layer in _written():
+        yield layer, _parsed(layer)
+
+
+@functools.cache
+def _written() -> Mapping[str, str]:
+    """The text of every rules file by its layer."""
     root = resources.files("reprise")
+    found = {}
     for folder in sorted(root.iterdir(), key=lambda item: item.name):
         file = folder / _FILE
         if folder.is_dir() and file.is_file():
-            yield folder.name, tomllib.loads(file.read_text(encoding="utf-8"))
+            found[folder.name] = file.read_text(encoding="utf-8")
+    return found
+
+
+@functools.cache
+def _parsed(layer: str) -> dict[str, Any]:
+    """The content of a layer's rules file. Not to be changed by the caller."""
+    return tomllib.loads(_written()[layer])

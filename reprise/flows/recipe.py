@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from reprise.core.findings import Report
 from reprise.core.project import Project
-from reprise.lock.contradict import judge_recipe
-from reprise.lock.model import Machine
-from reprise.lock.read import read_lock
 from reprise.machines.registry import machine_named
 from reprise.recipe.check import check
 from reprise.recipe.facts import facts_of
@@ -14,6 +13,9 @@ from reprise.recipe.load import Loaded
 from reprise.recipe.ruleset import rules_for
 from reprise.recipe.setup import Setup
 from reprise.recipe.unknowns import Undecided
+
+if TYPE_CHECKING:
+    from reprise.lock.model import Machine
 
 __all__ = ["check_recipe"]
 
@@ -34,6 +36,10 @@ def check_recipe(project: Project, loaded: Loaded) -> Report:
         facts = {}  # what decides it is reported by the rules that need it
     machine = _machine(loaded)
     if machine is not None:
+        # Imported here: a script without a recipe needs no lock, and the schema takes 0.1 s.
+        from reprise.lock.contradict import judge_recipe
+        from reprise.lock.read import read_lock
+
         report.absorb(judge_recipe(read_lock(project.lock), machine, facts))
     report.data |= {"facts": facts, "machine": machine}
     return report

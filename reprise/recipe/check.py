@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from reprise.core.findings import Check, Finding, Report, Severity, State
 from reprise.core.nearby import did_you_mean
+from reprise.recipe.config.changes import Changes
 from reprise.recipe.config.compose import Composition
+from reprise.recipe.config.meaning import Keys
 from reprise.recipe.config.origin import VERLS_OWN, Origins
-from reprise.recipe.config.overrides import Fault, nearest
+from reprise.recipe.config.overrides import Fault
 from reprise.recipe.config.schema import schema_of, unknown_keys
+from reprise.recipe.fixes import checked, first_settings
 from reprise.recipe.model import Model
-from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Undecided
+from reprise.recipe.rules.base import Judgement, NotApplicable, Problem, Rule, Undecided
 from reprise.recipe.ruleset import ALL_RULES
 from reprise.recipe.setup import Known, Setup
 from reprise.recipe.unknowns import ValueUnknown
@@ -65,12 +71,84 @@ def check(
     _unknown_keys(report, composition, origins)
     own = known.entry not in ("", "verl.trainer.main_ppo")
     check_values(report, composition, recipes, _TRAINERS_OWN if own else frozenset())
-    setup = Setup(composition.values, tree, model, known)
-    missing: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for rule in rules:
-        _judge(report, rule, setup, origins, missing)
-    _not_evaluated(report, missing)
+    judged = _Judged(composition, model, known, rules)
+    _report(report, judged, origins)
     return report
+
+
+@dataclass(slots=True)
+class _Result:
+    """What one rule says of one config."""
+
+    rule: Rule
+    judgement: Judgement
+    state: str = "passed"
+    reason: str = ""
+    fix: str = ""
+
+
+class _Judged:
+    """The rules on a composition, and on what its suggested fixes would make of it."""
+
+    def __init__(
+        self, composition: Composition, model: Model | None, known: Known, rules: Sequence[Rule]
+    ) -> None:
+        self.composition, self.model, self.known, self.rules = composition, model, known, rules
+        self.setup = self._setup(composition.values)
+        open_by = composition.open_by
+        if open_by is None:
+            self.results = [_judge(rule, self.setup) for rule in rules]
+        else:
+            reason = f"the config is set by {open_by.decided_by} ({open_by.where})"
+            self.results = [
+                _Result(rule, Judgement(), "unknown", reason, open_by.fix) for rule in rules
+            ]
+        self._before = _problems(self.results)
+        self._tried: dict[tuple[tuple[str, str], ...], Collection[tuple[str, str, str]]] = {}
+
+    def _setup(self, values: dict[str, Any]) -> Setup:
+        return Setup(values, self.composition.tree, self.model, self.known)
+
+    @cached_property
+    def _changes(self) -> Changes:
+        return Changes(self.composition)
+
+    def passes(self, result: _Result, problem: Problem, settings: Mapping[str, str]) -> bool:
+        """Whether `problem` is gone with these settings, and no other one has come.
+
+        Where one setting needs others, those that the rule suggests for its other problems count.
+        """
+        mine = (result.rule.id, problem.text, problem.key)
+        if self._clean(mine, settings):
+            return True
+        joint: dict[str, str] = {}
+        for other in result.judgement.problems:
+            joint |= first_settings(other.fix)
+        return len(result.judgement.problems) > 1 and self._clean(mine, {**joint, **settings})
+
+    def _clean(self, mine: tuple[str, str, str], settings: Mapping[str, str]) -> bool:
+        key = tuple(sorted(settings.items()))
+        if key not in self._tried:
+            self._tried[key] = self._after(settings)
+        after = self._tried[key]
+        return mine not in after and all(one in self._before for one in after)
+
+    def _after(self, settings: Mapping[str, str]) -> Collection[tuple[str, str, str]]:
+        values = self._changes.values(settings)
+        if values is None:
+            return [("hydra", "refused", "")]
+        setup = self._setup(values)
+        return _problems([_judge(rule, setup) for rule in self.rules])
+
+
+def _problems(results: Sequence[_Result]) -> list[tuple[str, str, str]]:
+    """The errors and warnings, each as rule, text and key."""
+    return [
+        (result.rule.id, problem.text, problem.key)
+        for result in results
+        for problem in result.judgement.problems
+        if problem.severity is not Severity.NOTE
+    ]
 
 
 def check_faults(report: Report, faults: Sequence[Fault]) -> None:
@@ -113,7 +191,7 @@ def check_values(
 
 def _unknown_keys(report: Report, composition: Composition, origins: Origins) -> None:
     rule = "recipe-config-unknown-key"
-    schema = schema_of(composition.tree)
+    schema, keys = schema_of(composition.tree), Keys(composition.base)
     for number, key in enumerate(unknown_keys(composition.values, composition.base, schema)):
         if number == _MOST_KEYS:
             report.unknown(
@@ -124,7 +202,7 @@ def _unknown_keys(report: Report, composition: Composition, origins: Origins) ->
                 "correct those that are reported, and repeat the command",
             )
             break
-        close = [name for name in nearest(key, composition.config) if name != key]
+        close = keys.meant(key)
         where = origins.where(key)
         if close:
             report.failed(
@@ -163,48 +241,53 @@ def _not_evaluated(report: Report, missing: dict[tuple[str, str], list[tuple[str
         )
 
 
-def _judge(
-    report: Report,
-    rule: Rule,
-    setup: Setup,
-    origins: Origins,
-    missing: dict[tuple[str, str], list[tuple[str, str]]],
-) -> None:
-    judgement, state, reason = Judgement(), "passed", ""
-    fix = ""
+def _judge(rule: Rule, setup: Setup) -> _Result:
+    """One rule on one config."""
+    judgement = Judgement()
     try:
         rule.judge(setup, judgement)
     except NotApplicable as error:
-        state, reason = "not applicable", str(error)
+        return _Result(rule, judgement, "not applicable", str(error))
     except Undecided as error:
-        state, reason, fix = "unknown", str(error), _missing(setup)
+        fix = _missing(setup)
         if isinstance(error, ValueUnknown):
-            fix = f"--set {error.key}=VALUE"
+            fix = error.value.fix or f"--set {error.key}=VALUE"
+        return _Result(rule, judgement, "unknown", str(error), fix)
     except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
         # A value that the config of verl does not allow: a finding, never a traceback.
-        state, reason = "unknown", f"a value is not numeric: {error}"
-        fix = _missing(setup)
-    source = rule.source.cite(setup.tree)
-    for problem in judgement.problems:
-        where, message = origins.where(problem.key), f"{problem.message} ({source})"
-        if problem.severity is Severity.ERROR:
-            state = "failed"
-            report.failed(rule.id, where, message, problem.fix)
-        elif problem.severity is Severity.WARNING:
-            report.warn(rule.id, where, message, problem.fix)
-        else:
-            report.note(rule.id, where, problem.message, problem.fix)
-    if state == "unknown":
-        report.checks.append(Check(rule.id, State.UNKNOWN))
-        missing.setdefault((reason, fix), []).append((rule.id, source))
-    elif state != "failed":
-        report.passed(rule.id)
-    report.data["rules"].append(
-        {
-            "id": rule.id,
-            "state": state,
-            "formula": judgement.formula,
-            "reason": reason,
-            "source": source,
-        }
-    )
+        reason = f"a value is not numeric: {error}"
+        return _Result(rule, judgement, "unknown", reason, _missing(setup))
+    return _Result(rule, judgement)
+
+
+def _report(report: Report, judged: _Judged, origins: Origins) -> None:
+    """Add the results of all rules; what could not be evaluated comes last, by its reason."""
+    missing: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for result in judged.results:
+        rule, state = result.rule, result.state
+        source = rule.source.cite(judged.composition.tree)
+        for problem in result.judgement.problems:
+            where, message = origins.where(problem.key), f"{problem.message} ({source})"
+            fix = checked(problem.fix, rule.id, partial(judged.passes, result, problem))
+            if problem.severity is Severity.ERROR:
+                state = "failed"
+                report.failed(rule.id, where, message, fix)
+            elif problem.severity is Severity.WARNING:
+                report.warn(rule.id, where, message, fix)
+            else:
+                report.note(rule.id, where, problem.message, problem.fix)
+        if state == "unknown":
+            report.checks.append(Check(rule.id, State.UNKNOWN))
+            missing.setdefault((result.reason, result.fix), []).append((rule.id, source))
+        elif state != "failed":
+            report.passed(rule.id)
+        report.data["rules"].append(
+            {
+                "id": rule.id,
+                "state": state,
+                "formula": result.judgement.formula,
+                "reason": result.reason,
+                "source": source,
+            }
+        )
+    _not_evaluated(report, missing)

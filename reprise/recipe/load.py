@@ -184,6 +184,7 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
         val_rows=val_rows,
         val_prompts=val_prompts,
         gpu_memory=card.machine.gpu_memory,
+        bf16_tflops=card.machine.bf16_tflops,
         runtime_env=job,
         runtime_env_file=str(file.relative_to(root) if file.is_relative_to(root) else file),
         shared=inputs.shared,
@@ -217,26 +218,39 @@ def _data(
 
 
 def _rows(made: Composition, key: str, entry: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Rows and distinct prompts of a data file: those of `entry` for its own file, else counted.
+    """Rows and distinct prompts of the data files: those of `entry` for its own file, else counted.
 
-    Distinct prompts of a file that is not locked are not counted here (`reprise data check` does).
+    verl reads all files of a list, one after another; with one that is not here the sum is not
+    known. Distinct prompts of a file that is not locked are not counted here (`reprise data check`
+    does).
     """
     files = (made.values.get("data") or {}).get(key)
-    if isinstance(files, list) and len(files) == 1:
-        files = files[0]
-    if not isinstance(files, str):
-        return None, None
-    if entry.get("path") and files.endswith(str(entry["path"])):
-        return entry.get("rows"), entry.get("unique_prompts")
-    if files.endswith(".parquet") and Path(files).is_file():
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    names = files if isinstance(files, list) else [files]
+    if len(names) == 1 and isinstance(names[0], str):
+        path = str(entry.get("path") or "")
+        if path and names[0].endswith(path):
+            return entry.get("rows"), entry.get("unique_prompts")
+    counts = [_rows_of(name) for name in names]
+    known = [count for count in counts if count is not None]
+    return (sum(known), None) if known and len(known) == len(counts) else (None, None)
 
-        try:
-            return pq.ParquetFile(files).metadata.num_rows, None
-        except (OSError, pa.ArrowException):
-            return None, None
-    return None, None
+
+def _rows_of(name: object) -> int | None:
+    """Rows of a parquet or JSON lines file, if it is here."""
+    if not isinstance(name, str) or not Path(name).is_file():
+        return None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if name.endswith(".parquet"):
+            return int(pq.ParquetFile(name).metadata.num_rows)
+        if name.endswith(".jsonl"):
+            with Path(name).open("rb") as file:
+                return sum(1 for line in file if line.strip())
+    except (OSError, pa.ArrowException):
+        return None
+    return None
 
 
 def _variables(runtime_env: Mapping[str, Any] | None) -> dict[str, str]:

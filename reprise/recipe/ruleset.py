@@ -46,7 +46,8 @@ _ONE_POOL = frozenset(
         *("recipe-steps-epoch", "recipe-steps-frequencies", "recipe-steps-checkpoints-kept"),
         *("recipe-memory-rollout", "recipe-memory-training", "recipe-trainer-mode"),
         *("recipe-algorithm-remax", "recipe-algorithm-filter-groups", "recipe-critic-memory"),
-        *("recipe-resume-world-size", "recipe-tokens-rollout"),
+        *("recipe-resume-world-size", "recipe-tokens-rollout", "recipe-steps-end"),
+        *("recipe-steps-warmup", "recipe-steps-timeout", "recipe-batch-agent-workers"),
     )
 )
 _GENERATION = frozenset(

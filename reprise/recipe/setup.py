@@ -23,7 +23,8 @@ class Known:
     """Facts known besides the config. None means unknown, and no rule guesses it.
 
     `rows` and `prompts` are those of the training file, `val_rows` and `val_prompts` of the
-    validation file; `gpu_memory` is the memory of a GPU in GiB; `runtime_env` is the job's own
+    validation file; `gpu_memory` is the memory of a GPU in GiB, `bf16_tflops` its dense peak;
+    `runtime_env` is the job's own
     (`runtime_env_file` names it); `shared` are the folders that all nodes share.
     `algorithm` is the chosen file of recipes/algorithms, '' without one.
     `locked_verl` names the locked verl where another one is used instead.
@@ -38,6 +39,7 @@ class Known:
     val_rows: int | None = None
     val_prompts: int | None = None
     gpu_memory: float | None = None
+    bf16_tflops: float | None = None
     runtime_env: Mapping[str, Any] | None = None
     runtime_env_file: str = "runtime_env.yaml"
     shared: tuple[str, ...] | None = None
@@ -234,11 +236,48 @@ class Setup:
     # Steps
 
     @property
-    def steps(self) -> int | None:
-        """Training steps of the run, or None when the number of rows is unknown."""
-        stated = self.get("trainer.total_training_steps")
-        if isinstance(stated, int):
-            return stated
+    def epoch_steps(self) -> int | None:
+        """Steps of an epoch, or None when the number of rows is unknown."""
         if self.known.rows is None or not self.train_batch:
             return None
-        return self.known.rows // self.train_batch * self.integer("trainer.total_epochs", 1)
+        most = self.integer("data.train_max_samples", -1)
+        rows = min(self.known.rows, most) if most > 0 else self.known.rows
+        return rows // self.train_batch
+
+    @property
+    def epochs_end(self) -> int | None:
+        """Steps after which the epochs end, or None when the number of rows is unknown."""
+        steps = self.epoch_steps
+        return None if steps is None else steps * self.integer("trainer.total_epochs", 1)
+
+    @property
+    def steps(self) -> int | None:
+        """Training steps of the run, or None when the number of rows is unknown.
+
+        Training ends at total_training_steps or with the last epoch, whichever comes first
+        (verl 0.9.1, trainer_base.py: fit).
+        """
+        ends = self.epochs_end
+        return ends if ends is None else min(ends, self.stated_steps or ends)
+
+    @property
+    def stated_steps(self) -> int | None:
+        """trainer.total_training_steps, where it is set."""
+        return self.integer("trainer.total_training_steps") or None
+
+    @property
+    def steps_at_most(self) -> int | None:
+        """The steps, or the most that there can be when the number of rows is unknown."""
+        return self.stated_steps if self.steps is None else self.steps
+
+    @property
+    def last_step(self) -> bool | None:
+        """Whether verl reaches the step that it takes for the last one; None if not known.
+
+        With more total_training_steps than the epochs have, is_last_step never comes true: no
+        last checkpoint, no last validation.
+        """
+        if self.stated_steps is None:
+            return True
+        ends = self.epochs_end
+        return None if ends is None else self.stated_steps <= ends

@@ -22,12 +22,14 @@ class NotKnown:
 
     `decided_by` names what fixes it (`nvidia-smi -L | wc -l`), `where` its place (run.sh:3),
     `text` the value as far as it is known. `absolute`: it is an absolute path whatever it is.
+    `fix` is what to do where --set does not help.
     """
 
     decided_by: str
     where: str = ""
     text: str = ""
     absolute: bool = False
+    fix: str = ""
 
 
 class ValueUnknown(Undecided):

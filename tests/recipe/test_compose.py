@@ -50,6 +50,16 @@ def one(tree: VerlTree, *texts: str) -> Composition:
         ("data.train_files='a", "recipe-override-syntax", "close the quotes"),
         ("~data.nothing", "recipe-override-unknown-key", "remove the line"),
         ("model_engine=megatorn", "recipe-override-group", "megatron"),
+        # Nothing is suggested that means something else.
+        ("actor_rollout_ref.model.use_flash_attn=True", "recipe-override-unknown-key",
+         "remove the line"),
+        ("critic.policy_loss.loss_mode=gspo", "recipe-override-unknown-key", "remove the line"),
+        ("actor_rollout_ref.rollout.top_q=1", "recipe-override-unknown-key", "remove the line"),
+        ("actor_rollout_ref.model.use_kl_loss=True", "recipe-override-unknown-key",
+         "remove the line"),
+        ("algorithm.use_kl_loss=True", "recipe-override-unknown-key",
+         "write actor_rollout_ref.actor.use_kl_loss=True"),
+        ("data.maxPromptLength=9", "recipe-override-unknown-key", "write data.max_prompt_length=9"),
     ],
 )  # fmt: skip
 def test_each_line_is_judged(tree: VerlTree, text: str, rule: str, fix: str) -> None:
@@ -170,7 +180,10 @@ def test_sources_are_where_the_rules_say(tree: VerlTree, tree_091: VerlTree) -> 
     st.sampled_from(["", "+", "++"]),
     st.from_regex(r"[a-z_][a-z0-9_]{0,3}(\.[a-z_][a-z0-9_]{0,3}){0,2}", fullmatch=True),
     st.from_regex(
-        r"-?[0-9]{1,4}|[A-Za-z_][A-Za-z0-9_]{0,6}|[Tt]rue|FALSE|[nN]ull|nan|Inf", fullmatch=True
+        r"-?[0-9]{1,4}|[A-Za-z_][A-Za-z0-9_]{0,6}|[Tt]rue|FALSE|[nN]ull|nan|Inf"
+        r"|-?[0-9]{1,3}\.[0-9]{1,3}|[1-9][0-9]?(\.[0-9])?e-?[0-9]{1,2}"
+        r"|/?([a-z_][a-z0-9_.-]{0,4}/){1,3}[a-z0-9_.-]{0,8}",
+        fullmatch=True,
     ),
 )
 def test_a_simple_line_is_read_as_hydra_reads_it(plus: str, key: str, value: str) -> None:

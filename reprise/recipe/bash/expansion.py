@@ -129,6 +129,7 @@ class Expansion(Parameters):
         for number, field in enumerate(values):
             if number:
                 collector.end()
+                collector.loose = ""
             if not quoted and not isinstance(values, Ready):
                 collector.split(field.text, separators, field.row)
                 continue

@@ -6,8 +6,10 @@ import os
 import pickle
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,16 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from reprise.core.errors import OperatorError
-from reprise.core.nearby import did_you_mean, nearest_words
-from reprise.recipe.config.overrides import Fault, Line, fault, nearest, parse
+from reprise.core.nearby import did_you_mean, meant_word
+from reprise.recipe.config.apply import Target, apply, is_plain_add, repeated
+from reprise.recipe.config.overrides import Fault, Line, fault, parse
+from reprise.recipe.config.reading import FastRepository
+from reprise.recipe.config.refused import left_open
 from reprise.recipe.config.verltree import VerlTree
-from reprise.recipe.unknowns import filled
+from reprise.recipe.unknowns import NotKnown, filled
 
 __all__ = ["Composition", "compose"]
 
-_SUGGESTIONS = 50
 _ENVIRONMENT = re.compile(r"\$\{oc\.env:([A-Za-z_][A-Za-z0-9_]*)\}")
 # Hydra's own search path entry of a recipe names a package; here the folder is given instead.
 _NO_SEARCHPATH = "hydra.searchpath=[]"
@@ -45,6 +49,7 @@ class Composition:
     environment that is not set; `base` is verl's own default config for the same engine, resolved.
     `lines` are the overrides that Hydra accepts, `faults` those of all lines.
     `files` are the composed YAML files in their order: path without .yaml, and package.
+    `open_by` is a refused choice of a group, which leaves the whole config open.
     """
 
     name: str
@@ -57,6 +62,7 @@ class Composition:
     choices: dict[str, str] = field(default_factory=dict)
     unset: list[str] = field(default_factory=list)
     files: list[tuple[str, str]] = field(default_factory=list)
+    open_by: NotKnown | None = None
 
     def line_of(self, key: str) -> Line | None:
         """The last override line that set `key` or a node above or below it."""
@@ -95,7 +101,7 @@ class _Loader:
         path.append("schema", "structured://")
         loader = _RecordingLoader(path)
         # verl's default config is composed as well, from the same files: read each once.
-        caching: Any = CachingConfigRepository(loader.repository)
+        caching: Any = CachingConfigRepository(FastRepository(path))
         loader.repository = caching
         self.loader = loader
         self.files: list[tuple[str, str]] = []
@@ -181,14 +187,23 @@ def compose(
     faults += [*refused, *passed_over]
     kept = [line for line in kept if line not in [fault.line for fault in passed_over]]
     values = [(line, o) for line, o in parsed if not _is_group(loader, o)]
-    known = _Known(config)
-    for line, override in values:
-        fault = _apply(known, line, override)
-        if fault is None:
-            kept.append(line)
-        else:
-            faults.append(fault)
-    faults += _repeated(parsed)
+    known = Target(
+        config,
+        lambda: loader.load(name, chosen),
+        tuple(loader.options("model_engine")),
+        loader.is_group,
+    )
+    for adds, some in groupby(values, lambda pair: is_plain_add(pair[1])):
+        # OmegaConf opens a node for each new key and closes it again, which takes the longer the
+        # more keys it has: here all new keys in a row share one opening.
+        with open_dict(config) if adds else nullcontext():
+            for line, override in some:
+                found = apply(known, line, override, adds)
+                if found is None:
+                    kept.append(line)
+                else:
+                    faults.append(found)
+    faults += repeated(parsed)
     choices = {str(key): str(value) for key, value in config.hydra.runtime.choices.items()}
     with open_dict(config):
         config.pop("hydra", None)
@@ -198,11 +213,14 @@ def compose(
     unset: list[str] = []
     table = {mark: known for line in lines for mark, known in line.unknowns}
     resolved = filled(_resolved(config, unset), table)
+    open_by = left_open(resolved, faults, known.engines)
     if own_base or (name == "ppo_trainer" and not chosen):
         base = _base(loader, name, chosen)
     else:
         base = _base(loader, "ppo_trainer", (f"model_engine={choices.get('model_engine', 'dp')}",))
-    return Composition(name, tree, config, resolved, base, kept, faults, choices, unset, files)
+    return Composition(
+        name, tree, config, resolved, base, kept, faults, choices, unset, files, open_by
+    )
 
 
 def _is_group(loader: _Loader, override: Override) -> bool:
@@ -250,7 +268,7 @@ def _no_option(line: Line, group: str, value: str, options: Sequence[str]) -> Fa
         line,
         group=group,
         value=value,
-        near=did_you_mean(nearest_words(value, options)),
+        near=did_you_mean([one] if (one := meant_word(value, options)) else []),
         options=", ".join(options),
     )
 
@@ -264,91 +282,13 @@ def _group_fault(loader: _Loader, line: Line, override: Override, error: Excepti
     return fault("recipe-override-group.refused", line, reason=text, text=line.text.lstrip("+"))
 
 
-class _Known:
-    """A config while overrides are applied, and suggestions for the first wrong keys."""
-
-    def __init__(self, config: DictConfig) -> None:
-        self.config = config
-        self.left = _SUGGESTIONS
-
-    def nearest(self, key: str) -> list[str]:
-        """Keys that `key` may have meant; none after many wrong keys, since looking takes long."""
-        self.left -= 1
-        return nearest(key, self.config) if self.left >= 0 else []
-
-
-def _apply(known: _Known, line: Line, override: Override) -> Fault | None:
-    """Apply one value override exactly as Hydra does, or say why Hydra refuses it."""
-    key, config = override.key_or_group, known.config
-    try:
-        ConfigLoaderImpl._apply_overrides_to_config([override], config)
-    except (HydraException, OmegaConfBaseException) as error:
-        bare = line.text.lstrip("+~")
-        if override.is_add():
-            return fault("recipe-override-plus.key-exists", line, setting=key, text=bare)
-        if override.is_delete():
-            reason = " ".join(str(error).split())
-            return fault("recipe-override-unknown-key.cannot-delete", line, reason=reason)
-        if "Could not override" in str(error):
-            return _unknown(known, line, key, bare)
-        reason = " ".join(str(error).split())
-        return fault("recipe-override-value.wrong-type", line, reason=reason, setting=key)
-    return None
-
-
-def _unknown(known: _Known, line: Line, key: str, bare: str) -> Fault:
-    close = known.nearest(key)
-    if _is_open(known.config, key):
-        return fault("recipe-override-missing-plus.new-key", line, setting=key, text=bare)
-    if not close:
-        return fault("recipe-override-unknown-key.unknown", line, setting=key)
-    return fault(
-        "recipe-override-unknown-key.misspelt",
-        line,
-        setting=key,
-        near=did_you_mean(close),
-        nearest=close[0],
-        value=bare.partition("=")[2],
-    )
-
-
-def _is_open(config: DictConfig, key: str) -> bool:
-    """Whether `key` is in a node that verl passes on unchanged, so any key may be added."""
-    parents = key.split(".")[:-1]
-    return (
-        any(part.startswith("override_") or part in _OPEN_NODES for part in parents)
-        and OmegaConf.select(config, parents[0], throw_on_missing=False) is not None
-    )
-
-
-_OPEN_NODES = frozenset({"engine_kwargs", "reward_kwargs", "ray_init", "env_vars"})
-
-
-def _repeated(parsed: Sequence[tuple[Line, Override]]) -> list[Fault]:
-    seen: dict[str, Line] = {}
-    faults = []
-    for line, override in parsed:
-        key = override.key_or_group
-        if key in seen and seen[key].text != line.text:
-            faults.append(
-                fault(
-                    "recipe-override-repeated.repeated",
-                    line,
-                    fatal=False,
-                    setting=key,
-                    first=seen[key].where,
-                    text=seen[key].text,
-                )
-            )
-        seen[key] = line
-    return faults
-
-
 def _resolved(config: DictConfig, unset: list[str]) -> dict[str, Any]:
     """The config as plain values. Names of missing environment variables are added to `unset`."""
     plain = OmegaConf.to_container(config, resolve=False)
-    filled = OmegaConf.create(_filled(plain, os.environ, unset))
-    values = OmegaConf.to_container(filled, resolve=True, throw_on_missing=False)
+    filled = _filled(plain, os.environ, unset)
+    if filled != plain:
+        config = OmegaConf.create(filled)
+    values = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     if not isinstance(values, dict):
         raise TypeError("a Hydra config is a mapping")
     return {str(key): value for key, value in values.items()}

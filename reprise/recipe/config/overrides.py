@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,13 +11,12 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
 
 from reprise.core.errors import OperatorError
 from reprise.core.rules import render, rule_id
 from reprise.recipe.unknowns import NotKnown, revealed
 
-__all__ = ["Fault", "Line", "fault", "nearest", "parse", "paths", "read_lines"]
+__all__ = ["Fault", "Line", "fault", "parse", "read_lines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +38,24 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of one override line; `fatal`: Hydra refuses the line or ignores it."""
+    """A fault of one override line; `fatal`: Hydra refuses the line or ignores it.
+
+    `meant` are the keys that a wrong key may have meant.
+    """
 
     rule: str
     line: Line
     message: str
     fix: str
     fatal: bool = True
+    meant: tuple[str, ...] = ()
 
 
-def fault(name: str, line: Line, /, *, fatal: bool = True, **values: object) -> Fault:
+def fault(
+    name: str, line: Line, /, *, fatal: bool = True, meant: Sequence[str] = (), **values: object
+) -> Fault:
     """A fault of `line` with the text `name` of the registry, filled with `values`."""
-    return Fault(rule_id(name), line, *render(name, values), fatal)
+    return Fault(rule_id(name), line, *render(name, values), fatal, tuple(meant))
 
 
 @cache
@@ -72,11 +76,16 @@ def read_lines(path: Path) -> list[Line]:
     return [Line(row, f"{path}:{number}") for number, row in rows if row and row[0] != "#"]
 
 
-# KEY=VALUE with a whole number, a boolean or a word: most lines, and the parser takes half a
+# KEY=VALUE with a number, a boolean, a word or a path: most lines, and the parser takes half a
 # millisecond for each.
 _SIMPLE = re.compile(
-    r"(\+\+|\+|)([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(-?[1-9]\d*|0|[A-Za-z_]\w*)", re.A
+    r"(\+\+|\+|)([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)="
+    r"(-?[1-9]\d*|0|[A-Za-z_]\w*|-?(?:0|[1-9]\d*)\.\d+|[1-9]\d*(?:\.\d+)?e-?\d+"
+    r"|(?=[\w.-]*/)[A-Za-z_/][\w.\-/]*)",
+    re.A,
 )
+_NUMBER = re.compile(r"-?\d+")
+_FRACTION = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None}
 _TYPES = {"": OverrideType.CHANGE, "+": OverrideType.ADD, "++": OverrideType.FORCE_ADD}
 
@@ -88,8 +97,10 @@ def _simple(text: str) -> Override | None:
         return None
     plus, key, value = match.groups()
     made: object = value
-    if value[-1].isdigit() and not (value[0].isalpha() or value[0] == "_"):
+    if _NUMBER.fullmatch(value):
         made = int(value)
+    elif _FRACTION.fullmatch(value):
+        made = float(value)
     elif value.lower() in ("nan", "inf"):
         return None
     else:
@@ -138,38 +149,3 @@ def _quoted(text: str) -> str:
     """The override as a shell argument with its value quoted for Hydra."""
     key, _, value = text.partition("=")
     return f"\"{key}='{value}'\""
-
-
-def paths(config: DictConfig) -> Iterator[str]:
-    """Every dotted path of the config, nodes and leaves, in order."""
-
-    def walk(node: object, prefix: str) -> Iterator[str]:
-        if not isinstance(node, DictConfig) or node._is_none() or node._is_missing():
-            return
-        for name in node:
-            key = name if isinstance(name, str) else repr(name)
-            yield f"{prefix}{key}"
-            if not OmegaConf.is_interpolation(node, key) and not OmegaConf.is_missing(node, key):
-                yield from walk(node[name], f"{prefix}{key}.")
-
-    yield from walk(config, "")
-
-
-def nearest(key: str, config: DictConfig) -> list[str]:
-    """Up to three existing keys that are close to a wrong `key`, the most likely first.
-
-    Siblings under the longest existing parent come first, then the same last part elsewhere.
-    """
-    known = list(paths(config))
-    parts = key.split(".")
-    found: list[str] = []
-    for depth in range(len(parts) - 1, 0, -1):
-        parent = ".".join(parts[:depth]) + "."
-        here = {path.removeprefix(parent): path for path in known if path.startswith(parent)}
-        if here:
-            rest = ".".join(parts[depth:])
-            found += [here[name] for name in difflib.get_close_matches(rest, here, n=3, cutoff=0.7)]
-            break
-    found += [path for path in known if path.rsplit(".", 1)[-1] == parts[-1] and path != key]
-    found += difflib.get_close_matches(key, known, n=2, cutoff=0.85)
-    return list(dict.fromkeys(found))[:3]

@@ -20,14 +20,13 @@ from reprise.recipe.plan.memory import (
     smallest_rollout_tp,
     training_memory,
 )
+from reprise.recipe.plan.time import MFU, step_compute
 from reprise.recipe.rules.base import Undecided
 from reprise.recipe.rules.memory import on_cpu
 from reprise.recipe.setup import Setup
 
 __all__ = ["ADVICE", "MFU", "plan", "setup_of"]
 
-# Assumed share of the peak that large MoE training reaches, for the lower bound of a step.
-MFU = 0.35
 # After the out-of-memory section of the Hy3 training guide, in its order.
 ADVICE = (
     "lower actor.ppo_max_token_len_per_gpu: it limits dynamic batches and sets the peak",
@@ -193,12 +192,17 @@ def _disk(report: Report, setup: Setup) -> None:
     memory = with_critic_on_disk(setup, checkpoint_bytes(setup))
     freq, steps = setup.integer("trainer.save_freq", -1), setup.steps
     kept = setup.get("trainer.max_actor_ckpt_to_keep")
-    written = -(-steps // freq) if freq > 0 and steps else 0
+    if freq > 0 and steps is None:
+        report.data["checkpoint"] = _terabytes(memory)
+        report.unknown("recipe-plan-disk.steps-unknown", "disk", size=memory.total / 1e12)
+        return
+    # The last step has a checkpoint of its own, unless the epochs end before it.
+    written = steps // freq + bool(steps % freq and setup.last_step) if freq > 0 and steps else 0
     held = min(written, kept) if isinstance(kept, int) and written else written
     # verl deletes before it saves; only the very last one is kept until the new one is complete
     # (verl/utils/checkpoint/checkpoint_manager.py: ensure_checkpoint_capacity).
     peak = 2 if held == 1 and written > 1 else held
-    report.data["checkpoint"] = {name: round(size / 1e12, 3) for name, size in memory.terms.items()}
+    report.data["checkpoint"] = _terabytes(memory)
     report.data["disk"] = {
         "checkpoint_tb": round(memory.total / 1e12, 2),
         "written": written,
@@ -209,18 +213,19 @@ def _disk(report: Report, setup: Setup) -> None:
     report.passed("recipe-plan-disk")
 
 
+def _terabytes(memory: Memory) -> dict[str, float]:
+    return {name: round(size / 1e12, 3) for name, size in memory.terms.items()}
+
+
 def _time(report: Report, setup: Setup, tflops: float | None, throughput: float | None) -> None:
     samples = setup.train_batch * setup.n
     longest = samples * setup.length
     counts = setup.model.parameters() if setup.model is not None else None
     data: dict[str, Any] = {"samples": samples, "tokens_at_most": longest}
-    if counts is not None and tflops:
-        update = 8 if setup.override.get("recompute_granularity") == "full" else 6
-        passes = update + 2 + (2 if setup.reference else 0)  # log-probs: actor and reference
-        passes += update + 2 if setup.critic else 0  # its own update, and its values
-        flops = passes * counts.active * longest
-        seconds = flops / (setup.world * tflops * 1e12 * MFU)
-        data["training_seconds"] = round(seconds, 1)
+    if setup.model is not None and counts is not None and tflops:
+        compute = step_compute(setup, setup.model, counts)
+        data["training_seconds"] = round(compute.seconds(setup.world, tflops, MFU), 1)
+        data["attention_share"] = round(compute.attention / compute.total, 3)
         data["training_seconds_are"] = (
             f"training compute only, at {MFU:.0%} of {tflops:g} TFLOPS, every answer at the length "
             "limit; generation comes on top"

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 
-from reprise.core.nearby import nearest_word
 from reprise.recipe.config.verltree import VerlTree
-from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
+from reprise.recipe.rules.base import (
+    Judgement,
+    NotApplicable,
+    Rule,
+    Source,
+    Undecided,
+    choice_of,
+)
 from reprise.recipe.setup import Setup
 
 __all__ = ["RULES", "estimators", "losses"]
 
 _ACTOR = "actor_rollout_ref.actor"
+# GSPO's ratio is the geometric mean over a sequence: its authors clip at 3e-4 and 4e-4 (arXiv
+# 2507.18071, 5.1; verl's examples/gspo_trainer). PPO's bounds of a token are far wider.
+_SEQUENCE_CLIP = 0.02
 _CORRECTION = "algorithm.rollout_correction"
 _LOSS = f"{_ACTOR}.policy_loss.loss_mode"
 _AGGREGATIONS = (
@@ -61,7 +70,7 @@ def _estimator(setup: Setup, out: Judgement) -> None:
             key,
             "recipe-algorithm-estimator.unknown",
             name=name,
-            nearest=nearest_word(name, known) or "grpo",
+            fix=choice_of(key, name, known),
         )
 
 
@@ -74,7 +83,7 @@ def _loss(setup: Setup, out: Judgement) -> None:
             _LOSS,
             "recipe-algorithm-loss.unknown",
             name=name,
-            nearest=nearest_word(name, known) or "vanilla",
+            fix=choice_of(_LOSS, name, known),
         )
     if mode not in _AGGREGATIONS:
         key = f"{_ACTOR}.loss_agg_mode"
@@ -83,7 +92,7 @@ def _loss(setup: Setup, out: Judgement) -> None:
             "recipe-algorithm-loss.unknown-aggregation",
             mode=mode,
             known=", ".join(_AGGREGATIONS),
-            nearest=nearest_word(mode, _AGGREGATIONS) or _AGGREGATIONS[0],
+            fix=choice_of(key, mode, _AGGREGATIONS),
         )
 
 
@@ -189,6 +198,10 @@ def _clip(setup: Setup, out: Judgement) -> None:
     high = float(setup.get(f"{_ACTOR}.clip_ratio_high", 0.2))
     dual = float(setup.get(f"{_ACTOR}.clip_ratio_c", 3.0))
     out.show(f"0 < clip low {low:g} <= high {high:g}; dual clip {dual:g} > 1")
+    if loss == "gspo" and min(low, high) >= _SEQUENCE_CLIP:
+        # Two settings: one without the other is refused as low > high or does half of it.
+        out.warn(f"{_ACTOR}.clip_ratio_low", "recipe-algorithm-clip.sequence", low=low, high=high)
+        return
     if not 0 < low <= high:
         out.warn(
             f"{_ACTOR}.clip_ratio_high",
@@ -215,7 +228,7 @@ def _mode(setup: Setup, out: Judgement) -> None:
             "recipe-trainer-mode.unknown",
             mode=mode,
             known=", ".join(known),
-            nearest=nearest_word(str(mode), known) or "sync",
+            fix=choice_of(key, str(mode), known),
         )
     if mode != "separate_async":
         return

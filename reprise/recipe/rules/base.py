@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from reprise.core.findings import Severity
+from reprise.core.nearby import meant_word
 from reprise.core.rules import is_text_name, render
 from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.setup import Setup
@@ -21,6 +22,7 @@ __all__ = [
     "Source",
     "Undecided",
     "choice",
+    "choice_of",
     "divisors",
 ]
 
@@ -62,12 +64,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that a rule found; `key` is the setting to change."""
+    """One thing that a rule found; `key` is the setting to change, `text` the text's name."""
 
     key: str
     message: str
     fix: str
     severity: Severity = Severity.ERROR
+    text: str = ""
 
 
 @dataclass(slots=True)
@@ -99,9 +102,10 @@ class Judgement:
     def _add(
         self, severity: Severity, key: str, text: str, fix: str | None, values: Mapping[str, object]
     ) -> None:
+        name = text
         if is_text_name(text):
             text, fix = render(text, values)
-        self.problems.append(Problem(key, text, fix or "", severity))
+        self.problems.append(Problem(key, text, fix or "", severity, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +133,9 @@ def choice(values: Iterable[int], current: int) -> str:
     ordered = sorted(values, key=lambda value: abs(value - current))
     others = ", ".join(map(str, sorted(ordered[1:])))
     return "".join(map(str, ordered[:1])) + (f" (or {others})" if others else "")
+
+
+def choice_of(key: str, name: str, known: Sequence[str]) -> str:
+    """The fix for an unknown `name`: the known one that it is a slip of, else all of them."""
+    meant = meant_word(name, known)
+    return f"{key}={meant}" if meant else f"set {key} to one of: {', '.join(known)}"

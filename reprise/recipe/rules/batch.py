@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided, choice
+from math import gcd, lcm
+
+from reprise.recipe.rules.base import (
+    Judgement,
+    NotApplicable,
+    Rule,
+    Source,
+    Undecided,
+    choice,
+    divisors,
+)
 from reprise.recipe.setup import Setup
 
 __all__ = ["RULES"]
@@ -22,12 +32,15 @@ def _needs_dp(setup: Setup) -> int:
     return setup.dp
 
 
-def _nearest_batches(unit: int, n: int, batch: int) -> list[int]:
-    """The closest train batch sizes below and above whose batch x n is a multiple of unit."""
-    fitting = [size for size in range(1, batch + unit * n + 1) if size * n % unit == 0]
-    below = [size for size in fitting if size < batch]
-    above = [size for size in fitting if size > batch]
-    return below[-1:] + above[:1]
+def _nearest_batches(unit: int, n: int, batch: int, mini: int = 1) -> list[int]:
+    """Train batch sizes below and above whose batch x n is a multiple of unit, the nearest first.
+
+    Multiples of the mini batch among them come too, where the nearest are none.
+    """
+    step = unit // gcd(unit, n)
+    both = lcm(step, max(mini, 1))
+    found = {batch // one * one + offset for one in (step, both) for offset in (0, one)}
+    return sorted((size for size in found if size > 0), key=lambda size: abs(size - batch))
 
 
 def _divisible(setup: Setup, out: Judgement) -> None:
@@ -42,7 +55,7 @@ def _divisible(setup: Setup, out: Judgement) -> None:
     shown = f"{setup.train_batch} prompts x n {setup.n} = {samples}; {samples} % ({words} = {unit})"
     out.show(f"{shown} = {samples % unit}")
     if samples % unit:
-        sizes = _nearest_batches(unit, setup.n, setup.train_batch)
+        sizes = _nearest_batches(unit, setup.n, setup.train_batch, setup.mini_batch)
         out.error(
             "data.train_batch_size",
             "recipe-batch-divisible.not-divisible",
@@ -136,10 +149,42 @@ def _dynamic_agrees(setup: Setup, out: Judgement) -> None:
         out.error(key, "recipe-batch-dynamic-agrees.differs", rollout=rollout, actor=setup.dynamic)
 
 
+def _no_advantage(setup: Setup) -> bool:
+    """Whether the loss is that of distillation alone (trainer/distillation/losses.py).
+
+    A policy gradient of the distillation has the divergence from the teacher as its advantage, not
+    the reward of a group.
+    """
+    node = "distillation.distillation_loss"
+    return bool(setup.get("distillation.enabled", False)) and not bool(
+        setup.get(f"{node}.use_task_rewards", True)
+    )
+
+
+def _workers(setup: Setup, out: Judgement) -> None:
+    if setup.get("trainer.use_v1", True):
+        raise NotApplicable("the V1 trainer splits a batch unevenly where it must")
+    workers, samples = (
+        setup.integer(f"{_ROLLOUT}.agent.num_workers", 8),
+        setup.train_batch * setup.n,
+    )
+    out.show(f"{setup.train_batch} x n {setup.n} = {samples}; {samples} % {workers} agent workers")
+    if workers > 0 and samples % workers:
+        out.error(
+            f"{_ROLLOUT}.agent.num_workers",
+            "recipe-batch-agent-workers.not-divisible",
+            samples=samples,
+            workers=workers,
+            sizes=choice([size for size in divisors(samples) if size <= 2 * workers], workers),
+        )
+
+
 def _group(setup: Setup, out: Judgement) -> None:
     estimator = str(setup.get("algorithm.adv_estimator", ""))
     if estimator not in _GROUPED:
         raise NotApplicable(f"{estimator} does not use a group baseline")
+    if _no_advantage(setup):
+        raise NotApplicable("distillation without rewards and policy gradient: no advantage")
     out.show(f"n {setup.n} >= 2 for {estimator}")
     key = f"{_ROLLOUT}.n"
     if setup.n < 2:
@@ -177,6 +222,11 @@ RULES = (
             "assert self.config.actor.use_dynamic_bsz == self.config.rollout.log_prob_use_dynamic",
         ),
         _dynamic_agrees,
+    ),
+    Rule(
+        "recipe-batch-agent-workers",
+        Source("experimental/agent_loop/agent_loop.py", "prompts.chunk(len(self.agent_loop"),
+        _workers,
     ),
     Rule(
         "recipe-batch-group-size",

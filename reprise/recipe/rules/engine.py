@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from reprise.core.nearby import nearest_word
+from reprise.core.nearby import meant_word
 from reprise.machines.registry import accelerators
 from reprise.recipe.names import Names
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
@@ -68,27 +69,50 @@ def _provider(setup: Setup, out: Judgement) -> None:
     known = _names(setup, "provider")
     out.show(f"{len(setup.override)} override keys are attributes of the provider of {known.of}")
     for name in setup.override:
+        key = f"{_OVERRIDE}.{name}"
+        attribute = None if setup.known.foreign else _SWITCHES.get(name)
         if name in known.names:
             continue
-        key = f"{_OVERRIDE}.{name}"
-        attribute = _SWITCHES.get(name)
-        close = nearest_word(name, sorted(known.names))
-        if setup.known.foreign:
-            out.warn(key, "recipe-engine-overrides.other-version", provider=known.of, setting=key)
-        elif attribute:
+        if attribute:
             out.error(key, "recipe-engine-overrides.switch", attribute=attribute)
         elif attribute is not None:
             out.error(key, "recipe-engine-overrides.switch-set-by-bridge", setting=key)
-        elif close:
-            out.error(
-                key,
-                "recipe-engine-overrides.misspelt",
-                provider=known.of,
-                near=close,
-                value=setup.override[name],
-            )
         else:
-            out.error(key, "recipe-engine-overrides.unknown", provider=known.of, setting=key)
+            _not_known(setup, out, known, key, setup.override[name], _OVERRIDE_TEXTS)
+
+
+class _Texts(NamedTuple):
+    """What is said of a setting that an engine does not have."""
+
+    other_version: str
+    misspelt: str
+    unknown: str
+
+
+_OVERRIDE_TEXTS = _Texts(
+    "recipe-engine-overrides.other-version",
+    "recipe-engine-overrides.misspelt",
+    "recipe-engine-overrides.unknown",
+)
+_KWARGS_TEXTS = _Texts(
+    "recipe-engine-kwargs.other-version",
+    "recipe-engine-kwargs.misspelt",
+    "recipe-engine-kwargs.unknown",
+)
+
+
+def _not_known(
+    setup: Setup, out: Judgement, known: Names, key: str, value: object, texts: _Texts
+) -> None:
+    """Report a setting that the engine in `known` lacks; a job of another version may have it."""
+    node, _, name = key.rpartition(".")
+    meant = meant_word(name, known.names)
+    found: dict[str, object] = {"of": known.of, "name": name, "source": known.source}
+    found |= {"setting": key, "value": value, "meant": f"{node}.{meant}"}
+    if setup.known.foreign:
+        out.warn(key, texts.other_version, **found)
+    else:
+        out.error(key, texts.misspelt if meant else texts.unknown, **found)
 
 
 def _names(setup: Setup, engine: str) -> Names:
@@ -106,40 +130,9 @@ def _engine_kwargs(setup: Setup, out: Judgement) -> None:
     known = _names(setup, setup.engine)
     out.show(f"{', '.join(map(str, given))} are settings of {known.of}")
     for name in given:
-        if name in known.names:
-            continue
-        node = f"{_ROLLOUT}.engine_kwargs.{setup.engine}"
-        key = f"{node}.{name}"
-        close = nearest_word(str(name), sorted(known.names))
-        if setup.known.foreign:
-            out.warn(
-                key,
-                "recipe-engine-kwargs.other-version",
-                engine=known.of,
-                name=name,
-                source=known.source,
-                setting=key,
-            )
-        elif close:
-            out.error(
-                key,
-                "recipe-engine-kwargs.misspelt",
-                engine=known.of,
-                name=name,
-                source=known.source,
-                node=node,
-                near=close,
-                value=given[name],
-            )
-        else:
-            out.error(
-                key,
-                "recipe-engine-kwargs.unknown",
-                engine=known.of,
-                name=name,
-                source=known.source,
-                setting=key,
-            )
+        if name not in known.names:
+            key = f"{_ROLLOUT}.engine_kwargs.{setup.engine}.{name}"
+            _not_known(setup, out, known, key, given[name], _KWARGS_TEXTS)
 
 
 def _hy3(setup: Setup, out: Judgement) -> None:

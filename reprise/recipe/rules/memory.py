@@ -6,7 +6,9 @@ from reprise.recipe.plan.memory import GIB, rollout_memory, smallest_rollout_tp,
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 
-__all__ = ["RULES", "gpu_memory_of", "on_cpu"]
+__all__ = ["NO_GPU", "RULES", "gpu_memory_of", "on_cpu"]
+
+NO_GPU = "the GPU of the job is unknown"
 
 _TP = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 _UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
@@ -22,7 +24,7 @@ def gpu_memory_of(setup: Setup) -> float:
     if on_cpu(setup):
         raise NotApplicable("no GPU: everything is in host memory")
     if setup.known.gpu_memory is None:
-        raise Undecided("the memory of a GPU is unknown")
+        raise Undecided(NO_GPU)
     return setup.known.gpu_memory
 
 

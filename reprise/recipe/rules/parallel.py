@@ -49,6 +49,9 @@ def _experts(setup: Setup) -> int:
 def _world(setup: Setup, out: Judgement) -> None:
     group = setup.tp * setup.pp * setup.cp
     names = f"TP {setup.tp} x PP {setup.pp} x CP {setup.cp}"
+    if not setup.megatron:
+        _ulysses(setup, out)
+        return
     machine = f"{setup.nodes} nodes x {setup.gpus_per_node} GPUs = {setup.world}"
     out.show(f"{machine} = {names} = {group} x DP {setup.dp if setup.dp else '?'}")
     if setup.world % group:
@@ -60,6 +63,22 @@ def _world(setup: Setup, out: Judgement) -> None:
             out.error(_PP, "recipe-parallel-world.not-divisible", sizes=sizes, **found)
         else:
             out.error(_PP, "recipe-parallel-world.no-legal-pp", **found)
+
+
+def _ulysses(setup: Setup, out: Judgement) -> None:
+    """FSDP: only the ranks that share a sequence divide the world."""
+    keys = (
+        "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size",
+        "actor_rollout_ref.actor.ulysses_sequence_parallel_size",
+    )
+    key = max(keys, key=lambda one: setup.integer(one, 1))
+    size, world = setup.cp, setup.world
+    out.show(f"{setup.nodes} nodes x {setup.gpus_per_node} GPUs = {world} % Ulysses {size}")
+    if world % size:
+        sizes = choice(divisors(world), size)
+        out.error(
+            key, "recipe-parallel-world.ulysses", world=world, size=size, setting=key, sizes=sizes
+        )
 
 
 def _experts_world(setup: Setup, out: Judgement) -> None:
@@ -256,6 +275,8 @@ def _reference(setup: Setup, out: Judgement) -> None:
         key = f"actor_rollout_ref.ref.megatron.{name}_parallel_size"
         actor, ref = setup.get(f"{_MEGATRON}.{name}_parallel_size"), setup.get(key)
         if name == "expert_tensor":
+            if actor is None and ref is None:
+                continue  # both follow their tensor parallel sizes, which are compared
             actor, ref = actor or setup.tp, ref or setup.size("tensor_model", "ref")
         out.show(f"ref {name} {ref} == actor {actor}")
         if actor != ref:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from reprise.core.nearby import nearest_word
+from reprise.core.nearby import meant_word
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 
@@ -86,7 +86,7 @@ def _loggers(setup: Setup, out: Judgement) -> None:
                 "recipe-paths-loggers.unknown",
                 name=name,
                 known=", ".join(_LOGGERS),
-                nearest=nearest_word(str(name), _LOGGERS) or "console",
+                meant=meant_word(str(name), _LOGGERS) or f"one of {', '.join(_LOGGERS)}",
             )
     wanted = {"file": "VERL_FILE_LOGGER_PATH", "tensorboard": "TENSORBOARD_DIR"}
     for name, variable in wanted.items():

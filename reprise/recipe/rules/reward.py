@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from reprise.core.nearby import nearest_word
-from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, choice_of
 from reprise.recipe.setup import Setup
 
 __all__ = ["RULES", "replacement"]
@@ -70,6 +69,7 @@ def _legacy(setup: Setup, out: Judgement) -> None:
                 new=new,
                 effective=effective,
                 value=value,
+                setting=key,
             )
         else:
             out.error(
@@ -79,6 +79,7 @@ def _legacy(setup: Setup, out: Judgement) -> None:
                 plus="" if setup.has(new) else "+",
                 new=new,
                 value=value,
+                setting=key,
             )
 
 
@@ -89,13 +90,12 @@ def _manager(setup: Setup, out: Judgement) -> None:
         return
     known = _registered(setup)
     if known and name not in known:
-        close = nearest_word(name, known)
         out.error(
             _MANAGER,
             "recipe-reward-manager.unknown",
             name=name,
             known=", ".join(known),
-            nearest=close or known[0],
+            fix=choice_of(_MANAGER, name, known),
         )
 
 

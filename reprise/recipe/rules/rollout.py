@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from reprise.core.nearby import nearest_word
 from reprise.recipe.rules.base import (
     Judgement,
     NotApplicable,
@@ -12,11 +11,14 @@ from reprise.recipe.rules.base import (
     Source,
     Undecided,
     choice,
+    choice_of,
     divisors,
 )
 from reprise.recipe.setup import Setup
 
 __all__ = ["RULES", "legal_tps"]
+
+_MANY_BATCHES = 8  # each waits for its longest answer before the next one begins
 
 _ROLLOUT = "actor_rollout_ref.rollout"
 _TP = f"{_ROLLOUT}.tensor_model_parallel_size"
@@ -179,6 +181,18 @@ def _validation_size(setup: Setup, out: Judgement) -> None:
     if not rows:
         raise Undecided("the number of rows of the validation file is unknown")
     key = f"{_ROLLOUT}.val_kwargs.n"
+    most, batch = setup.integer("data.val_max_samples", -1), setup.integer("data.val_batch_size")
+    used = min(rows, most) if most > 0 else rows
+    if 0 < batch < used:
+        out.show(f"{used} rows in batches of {batch}: {-(-used // batch)} one after another")
+        if used >= _MANY_BATCHES * batch:
+            out.warn(
+                "data.val_batch_size",
+                "recipe-rollout-validation-size.many-batches",
+                batches=-(-used // batch),
+                batch=batch,
+                rows=used,
+            )
     if not prompts:
         out.show(f"{rows} rows x n {setup.integer(key, 1)}; repeated problems are not counted")
         return
@@ -208,8 +222,7 @@ def _name(setup: Setup, out: Judgement) -> None:
             "recipe-rollout-name.verl-rollout-engine",
             engine=setup.engine,
             knowns=", ".join(known),
-            setting=key,
-            nearest_word=nearest_word(setup.engine, known) or known[0],
+            fix=choice_of(key, setup.engine, known),
         )
 
 
