@@ -30,6 +30,7 @@ __all__ = [
     "ValidationSpec",
     "load_reference",
     "read_judge",
+    "usual_metrics",
     "write_manifest",
 ]
 
@@ -199,7 +200,7 @@ def _overlay(folder: Path, metrics: Metrics, report: Report) -> Metrics:
     every reference of the recipe.
     """
     file = folder.parent / JUDGE
-    if not file.is_file() or metrics.reward.metric == "":
+    if not file.is_file():
         return metrics
     if (stated := read_judge(file, report)) is None:
         return metrics
@@ -320,20 +321,23 @@ def _check_distinct(
         report.failed("reference-copies.same-curve", where, runs=len(tables), curves=len(curves))
 
 
-def _single(path: Path) -> Reference:
-    """One run as a reference, with the usual metrics as far as it has them."""
-    table = read_run(path)
-    steps = table.training_steps()
+def usual_metrics(table: MetricTable) -> Metrics:
+    """What can be judged of a run without a judge.toml: the usual metrics that it has."""
     validation = sorted(
         (name for name in table.names if is_validation(name) and "/acc/" in name),
         key=lambda name: (not name.startswith("val-core"), name),
     )
-    ceiling = 0.015
-    probs = ProbsDiffSpec(ceiling=ceiling)
-    metrics = Metrics(
+    probs = ProbsDiffSpec(ceiling=0.015)
+    return Metrics(
         validation=ValidationSpec(metric=validation[0]) if validation else None,
         probs_diff=probs if probs.metric in table else None,
         kl=KlSpec() if KlSpec().metric in table else None,
     )
+
+
+def _single(path: Path) -> Reference:
+    """One run as a reference, with the usual metrics as far as it has them."""
+    table = read_run(path)
+    steps = table.training_steps()
     last = int(steps[-1]) if len(steps) else 0
-    return Reference(path.name, "", "recorded", last, metrics, (table,), (None,), {})
+    return Reference(path.name, "", "recorded", last, usual_metrics(table), (table,), (None,), {})
