@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reprise.core.files import dump_json
-from reprise.curves.judge import judge_run
+from reprise.curves.judge import JudgeOptions, judge_run
 from reprise.curves.reference import Reference, load_reference
 from reprise.metrics import MetricTable, read_run
 
@@ -68,7 +68,7 @@ def main() -> None:
             rows = table(file)
             steps = min(int(rows.training_steps().max()), reference.steps)
             # The other references' seeds of the same number are other samples.
-            judged = judge_run(rows, reference, steps)
+            judged = judge_run(rows, reference, steps, options=JudgeOptions(accepted=("length",)))
             report = judged.report("verdicts")
             checks = {check.rule: check.state.value for check in report.checks}
             outcome = judged.outcome.value

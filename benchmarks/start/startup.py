@@ -58,7 +58,9 @@ def main() -> None:
                     turns[root].append(taken)
         then, now = (statistics.median(turns[root]) for root in (before, ROOT))
         found[name] = {"before": then, "now": now, "ratio": now / then}
-        print(f"{name:<18} {then:.2f} s before, {now:.2f} s now, ratio {now / then:.2f}", flush=True)
+        print(
+            f"{name:<18} {then:.2f} s before, {now:.2f} s now, ratio {now / then:.2f}", flush=True
+        )
     if given.out:
         given.out.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
 

@@ -31,6 +31,7 @@ _MODULES = {
     **dict.fromkeys(("status", "logs", "stop"), "runs"),
     **dict.fromkeys(("init", "hosts", "doctor"), "cluster"),
     "baseline": "reproduce",
+    **dict.fromkeys(("reference", "report"), "curves"),
     "support-bundle": "triage",
 }
 

@@ -10,7 +10,7 @@ import numpy as np
 import vl_convert
 
 from reprise.core.findings import State
-from reprise.curves.mismatch import valid_probs_diff
+from reprise.curves.checks.mismatch import valid_probs_diff
 from reprise.curves.reference import Reference
 from reprise.curves.result import Judgement, Outcome, WindowResult
 from reprise.metrics import MetricTable, Series

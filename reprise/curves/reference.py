@@ -5,16 +5,17 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from reprise.core.errors import OperatorError
 from reprise.core.files import sha256_file, write_text
 from reprise.core.findings import Report
+from reprise.curves.checks.assertions import parse_assertion
 from reprise.metrics import MetricTable, is_validation, read_run
 
 __all__ = [
@@ -28,10 +29,19 @@ __all__ = [
     "RunFile",
     "ValidationSpec",
     "load_reference",
+    "read_judge",
+    "usual_metrics",
     "write_manifest",
 ]
 
 MANIFEST = "reference.toml"
+JUDGE = "judge.toml"
+CONFIG = "config.yaml"
+
+
+def _assertion(text: str) -> str:
+    parse_assertion(text)
+    return text
 
 
 class _Strict(BaseModel):
@@ -41,14 +51,16 @@ class _Strict(BaseModel):
 class RewardSpec(_Strict):
     """The metric that decides. `margin` is the drop that must be detected (metric's unit).
 
-    Without a margin it is 85 % of what the reference runs gained. `windows` is a number
-    of equal windows or a list of [first, last] steps.
+    Without a margin it is 60 % of what the reference runs gained. `windows` is a number
+    of equal windows or a list of [first, last] steps. `range`: lowest and highest value that the
+    reward function can give.
     """
 
     metric: str = "critic/rewards/mean"
     direction: Literal["up", "down"] = "up"
     margin: Annotated[float, Field(gt=0)] | None = None
     windows: Annotated[int, Field(ge=1, le=12)] | list[tuple[int, int]] = 3
+    range: tuple[float, float] | None = None
 
 
 class ValidationSpec(_Strict):
@@ -59,6 +71,7 @@ class ValidationSpec(_Strict):
     rows: Annotated[int, Field(gt=0)] | None = None
     prompts: Annotated[int, Field(gt=0)] | None = None
     samples: Annotated[int, Field(gt=0)] = 1
+    margin: Annotated[float, Field(gt=0)] | None = None
 
 
 class ProbsDiffSpec(_Strict):
@@ -88,6 +101,7 @@ class Metrics(_Strict):
     validation: ValidationSpec | None = None
     probs_diff: ProbsDiffSpec | None = None
     kl: KlSpec | None = None
+    assertions: list[Annotated[str, AfterValidator(_assertion)]] = []
 
 
 class RunFile(_Strict):
@@ -122,6 +136,13 @@ class Reference:
     runs: tuple[MetricTable, ...]
     seeds: tuple[int | None, ...]
     provenance: Mapping[str, Any]
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def without(self, index: int) -> Reference:
+        """The reference without one of its runs."""
+        kept = [i for i in range(len(self.runs)) if i != index]
+        runs, seeds = tuple(self.runs[i] for i in kept), tuple(self.seeds[i] for i in kept)
+        return replace(self, runs=runs, seeds=seeds)
 
 
 class ReferenceProblem(OperatorError):
@@ -154,6 +175,9 @@ def load_reference(path: Path) -> Reference:
     if parsed is None or any(report.errors()):
         raise ReferenceProblem(manifest, report)
     seeds = tuple(run.seed for run in parsed.runs)
+    metrics = _overlay(manifest.parent, parsed.metrics, report)
+    if any(report.errors()):
+        raise ReferenceProblem(manifest, report)
     return Reference(
         manifest.parent.parent.name
         if manifest.parent.name == "reference"
@@ -161,11 +185,52 @@ def load_reference(path: Path) -> Reference:
         parsed.recipe,
         parsed.kind,
         parsed.steps,
-        parsed.metrics,
+        metrics,
         runs,
         seeds,
         parsed.provenance,
+        _config(manifest.parent),
     )
+
+
+def _overlay(folder: Path, metrics: Metrics, report: Report) -> Metrics:
+    """The recorded metrics with the range and assertions that the recipe's judge.toml adds.
+
+    A reference keeps what it was recorded with; what judge.toml says of a run as such holds for
+    every reference of the recipe.
+    """
+    file = folder.parent / JUDGE
+    if not file.is_file():
+        return metrics
+    if (stated := read_judge(file, report)) is None:
+        return metrics
+    assertions = list(dict.fromkeys([*metrics.assertions, *stated.assertions]))
+    reward = metrics.reward
+    if reward.range is None and stated.reward.metric == reward.metric:
+        reward = reward.model_copy(update={"range": stated.reward.range})
+    return metrics.model_copy(update={"assertions": assertions, "reward": reward})
+
+
+def read_judge(file: Path, report: Report) -> Metrics | None:
+    """judge.toml of a recipe; None with its problems in `report`."""
+    try:
+        return Metrics.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        report.failed("reference-toml.syntax", str(file), problem=error)
+    except ValidationError as error:
+        _key_problems(file, error, report)
+    return None
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The resolved configuration that the reference runs had, where it was recorded."""
+    file = folder / CONFIG
+    if not file.is_file():
+        return {}
+    import yaml
+
+    loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return loaded if isinstance(loaded, dict) else {}
 
 
 def write_manifest(folder: Path, values: Mapping[str, Any], head: str) -> None:
@@ -188,15 +253,19 @@ def _parse(manifest: Path, report: Report) -> ReferenceFile | None:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         report.failed("reference-toml.syntax", str(manifest), problem=error)
     except ValidationError as error:
-        for item in error.errors():
-            key = ".".join(str(part) for part in item["loc"])
-            report.failed(
-                "reference-toml.key",
-                f"{manifest}: {key}",
-                problem=item["msg"],
-                found=str(item["input"])[:80],
-            )
+        _key_problems(manifest, error, report)
     return None
+
+
+def _key_problems(file: Path, error: ValidationError, report: Report) -> None:
+    for item in error.errors():
+        key = ".".join(str(part) for part in item["loc"])
+        report.failed(
+            "reference-toml.key",
+            f"{file}: {key}",
+            problem=item["msg"],
+            found=str(item["input"])[:80],
+        )
 
 
 def _read_runs(folder: Path, parsed: ReferenceFile, report: Report) -> tuple[MetricTable, ...]:
@@ -252,20 +321,23 @@ def _check_distinct(
         report.failed("reference-copies.same-curve", where, runs=len(tables), curves=len(curves))
 
 
-def _single(path: Path) -> Reference:
-    """One run as a reference, with the usual metrics as far as it has them."""
-    table = read_run(path)
-    steps = table.training_steps()
+def usual_metrics(table: MetricTable) -> Metrics:
+    """What can be judged of a run without a judge.toml: the usual metrics that it has."""
     validation = sorted(
         (name for name in table.names if is_validation(name) and "/acc/" in name),
         key=lambda name: (not name.startswith("val-core"), name),
     )
-    ceiling = 0.015
-    probs = ProbsDiffSpec(ceiling=ceiling)
-    metrics = Metrics(
+    probs = ProbsDiffSpec(ceiling=0.015)
+    return Metrics(
         validation=ValidationSpec(metric=validation[0]) if validation else None,
         probs_diff=probs if probs.metric in table else None,
         kl=KlSpec() if KlSpec().metric in table else None,
     )
+
+
+def _single(path: Path) -> Reference:
+    """One run as a reference, with the usual metrics as far as it has them."""
+    table = read_run(path)
+    steps = table.training_steps()
     last = int(steps[-1]) if len(steps) else 0
-    return Reference(path.name, "", "recorded", last, metrics, (table,), (None,), {})
+    return Reference(path.name, "", "recorded", last, usual_metrics(table), (table,), (None,), {})

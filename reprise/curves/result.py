@@ -6,15 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from reprise.core.findings import Finding, Report, Severity, State, make_finding
 from reprise.core.rules import render, rule_id, text_of
 
 __all__ = [
     "CheckResult",
+    "Difference",
     "Judgement",
     "Outcome",
+    "Weight",
     "WindowResult",
     "found",
     "note",
@@ -29,6 +31,22 @@ class Outcome(StrEnum):
     PASS = "PASS"  # noqa: S105 - an outcome, not a password
     FAIL = "FAIL"
     INCONCLUSIVE = "INCONCLUSIVE"
+
+
+Weight = Literal["matters", "may matter", "no effect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which run and reference differ: the name to accept it by, and both values."""
+
+    name: str
+    weight: Weight
+    run: str
+    reference: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.run} (reference {self.reference})"
 
 
 def number(value: float) -> str:
@@ -108,6 +126,10 @@ class Judgement:
     checks: tuple[CheckResult, ...]
     notes: tuple[Finding, ...]
     smallest: str
+    undecided: tuple[CheckResult, ...] = ()
+    """Guards that could not have failed: listed, neither passed nor in the way of a PASS."""
+    differences: tuple[Difference, ...] = ()
+    false_alarms: float = 0.0
 
     @property
     def exit_code(self) -> int:
@@ -149,6 +171,9 @@ class Judgement:
             "expected_steps": self.expected_steps,
             "compared_steps": self.compared_steps,
             "smallest_regression": self.smallest,
+            "false_alarm_rate": self.false_alarms,
+            "undecided": [check.rule for check in self.undecided],
+            "differences": [asdict(difference) for difference in self.differences],
             "checks": [_json(check) for check in self.checks],
             "notes": [note.to_json() for note in self.all_notes()],
         }
@@ -169,6 +194,9 @@ class Judgement:
                 lines.append(f"            fix: {check.fix}")
             fixes.add(check.fix)
         lines.append(f"  {self.smallest}")
+        lines.append(
+            f"  probability of failing a correct run: at most {self.false_alarms:.2%}, by design"
+        )
         lines += [f"  {n.severity.value}: {n.where}: {n.message}" for n in self.all_notes()]
         return "\n".join(lines)
 

@@ -1,9 +1,13 @@
-"""How far a new run may be from k reference runs: Student prediction bounds by windows."""
+"""How far a new run may be from k reference runs: Student prediction bounds by columns.
+
+A column is one number a run: the mean of a window, of the whole run, or a difference of windows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import optimize, stats
@@ -11,17 +15,51 @@ from scipy import optimize, stats
 from reprise.metrics import Series
 from reprise.metrics.table import FloatArray
 
-__all__ = ["ALPHA", "POWER", "Bounds", "bounds", "coverage", "fill", "needed_runs", "step_noise"]
+__all__ = [
+    "ALPHA",
+    "BORROWED",
+    "POWER",
+    "Bounds",
+    "Prior",
+    "bounds",
+    "coverage",
+    "fill",
+    "needed_runs",
+    "split_alpha",
+    "step_noise",
+]
 
-# Probability per check of failing a correct run; together six in a thousand.
-ALPHA = {"reward": 0.0035, "validation": 0.0015, "probs-diff": 0.0005, "kl": 0.0005}
+# Probability per check of failing a correct run; together one in a hundred (guards: all of them).
+ALPHA = {
+    "reward": 0.004,
+    "validation": 0.0015,
+    "probs-diff": 0.001,
+    "kl": 0.001,
+    "guards": 0.002,
+}
 # The minimum detectable drop is detected with this probability.
 POWER = 0.9
+BORROWED = "15 recorded rehearsal seeds (5 on a CPU, 10 on a GPU)"
+"""Where the borrowed spreads between correct runs were measured (recipes/rehearsal)."""
+# The share of a check's alpha that its whole-run column has; the windows share the rest.
+_WHOLE_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """A spread between correct runs that other references showed: one a column.
+
+    `deviation` in the columns' unit, shape (columns,); `freedom`: how many degrees of freedom it
+    counts for.
+    """
+
+    deviation: FloatArray
+    freedom: float
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Per window (arrays of shape (W,)): what a new run of the same process stays above.
+    """Per column (arrays of shape (columns,)): what a new run of the same process stays above.
 
     `mean` of the reference runs, `deviation` used for one run, `half` = distance from the mean
     to the one-sided bound, `smallest` = drop that is detected with probability POWER.
@@ -32,35 +70,63 @@ class Bounds:
     deviation: FloatArray
     half: FloatArray
     smallest: FloatArray
-    freedom: float
+    freedom: FloatArray
     runs: int
 
 
-def bounds(seeds: FloatArray, alpha: float) -> Bounds:
-    """One-sided prediction bounds for one new run from `seeds`, shape (k, W), k >= 2.
+def split_alpha(alpha: float, windows: int, others: int = 1) -> FloatArray:
+    """`alpha` over `windows` window columns and `others` whole-run ones, in that order."""
+    if windows == 0:
+        return np.full(others, alpha / others)
+    shared = np.full(windows, alpha * (1 - _WHOLE_SHARE) / windows)
+    return np.concatenate([shared, np.full(others, alpha * _WHOLE_SHARE / others)])
 
-    Student's prediction interval for one further observation, Bonferroni over the W windows.
-    The deviation is the larger of the window's own and the pooled one, so that a window in which
-    k runs agree by luck does not fail correct runs; its degrees of freedom are Satterthwaite's for
-    correlated windows. benchmarks/curves measures that the error rate stays under `alpha`.
+
+def bounds(
+    seeds: FloatArray, alpha: FloatArray, prior: Prior | None = None, pooled: int = 0
+) -> Bounds:
+    """One-sided prediction bounds for one new run from `seeds`, shape (k, columns).
+
+    Student's prediction interval for one further observation at level `alpha`, shape (columns,).
+    The first `pooled` columns are windows of one curve: their deviation is the larger of the
+    window's own and the pooled one, so that a window in which k runs agree by luck does not fail
+    correct runs; its degrees of freedom are Satterthwaite's for correlated windows. A `prior` is
+    mixed in by degrees of freedom; one run (k = 1) has no spread of its own and needs it, or
+    raises ValueError. benchmarks/curves measures that the error rate stays under `alpha`.
     """
-    runs, windows = seeds.shape
-    if runs < 2:
+    runs, columns = seeds.shape
+    if runs < 2 and prior is None:
         raise ValueError(f"a spread needs at least 2 runs, got {runs}")
     mean = seeds.mean(axis=0)
-    centred = seeds - mean
-    covariance = centred.T @ centred / (runs - 1)
-    variance = np.diag(covariance)
-    squares = float((covariance**2).sum())
-    freedom = (runs - 1) * float(variance.sum()) ** 2 / squares if squares > 0 else runs - 1.0
-    deviation = np.sqrt(np.maximum(variance, variance.mean()))
-    critical = float(stats.t.isf(alpha / windows, freedom))
+    variance, freedom = np.zeros(columns), np.zeros(columns)
+    if runs > 1:
+        variance, freedom = _own(seeds - mean, pooled)
+    if prior is not None:
+        total = prior.freedom + freedom
+        variance = (prior.freedom * prior.deviation**2 + freedom * variance) / total
+        freedom = total
+    deviation = np.sqrt(variance)
+    critical = np.asarray(stats.t.isf(alpha, freedom), dtype=np.float64)
     error = deviation * np.sqrt(1 + 1 / runs)
-    return Bounds(
-        mean, deviation, critical * error, _shift(critical, freedom) * error, freedom, runs
-    )
+    shift = np.array([_shift(float(c), float(f)) for c, f in zip(critical, freedom, strict=True)])
+    return Bounds(mean, deviation, critical * error, shift * error, freedom, runs)
 
 
+def _own(centred: FloatArray, pooled: int) -> tuple[FloatArray, FloatArray]:
+    """Variance and degrees of freedom of each column, from deviations of shape (k, columns)."""
+    runs = len(centred)
+    variance = (centred**2).sum(axis=0) / (runs - 1)
+    freedom = np.full(len(variance), runs - 1.0)
+    if pooled:
+        windows = centred[:, :pooled]
+        squares = float(((windows.T @ windows / (runs - 1)) ** 2).sum())
+        if squares > 0:
+            freedom[:pooled] *= float(variance[:pooled].sum()) ** 2 / squares
+        variance[:pooled] = np.maximum(variance[:pooled], variance[:pooled].mean())
+    return variance, freedom
+
+
+@lru_cache(maxsize=4096)
 def _shift(critical: float, freedom: float) -> float:
     """Shift, in standard errors, after which a t statistic passes `critical` with POWER."""
 
@@ -70,11 +136,15 @@ def _shift(critical: float, freedom: float) -> float:
     return float(optimize.brentq(missing, 0.0, 10 * critical + 10))
 
 
-def needed_runs(deviation: float, margin: float, windows: int, alpha: float) -> int | None:
-    """Reference runs needed to detect a drop of `margin`; None when 40 are too few."""
+def needed_runs(deviation: float, margin: float, alpha: float, each: float = 1.0) -> int | None:
+    """Reference runs needed to detect a drop of `margin` at level `alpha`; None above 40.
+
+    `each`: degrees of freedom that one further run adds (more than 1 where windows are pooled).
+    """
     for runs in range(3, 41):
-        critical = float(stats.t.isf(alpha / windows, runs - 1))
-        if _shift(critical, runs - 1) * deviation * np.sqrt(1 + 1 / runs) <= margin:
+        freedom = each * (runs - 1)
+        critical = float(stats.t.isf(alpha, freedom))
+        if _shift(critical, freedom) * deviation * np.sqrt(1 + 1 / runs) <= margin:
             return runs
     return None
 

@@ -69,6 +69,15 @@ class Note(Part):
     fix: str = ""
 
 
+class DifferencePart(Part):
+    """One thing in which run and reference differ, by what it may do to the curve."""
+
+    name: str
+    weight: str
+    run: str
+    reference: str
+
+
 class Provenance(Part):
     """Where the run (from its run.json) and the reference (reference.toml) come from."""
 
@@ -87,6 +96,13 @@ class Verdict(Document):
     expected_steps: int
     compared_steps: int
     smallest_regression: str
+    false_alarm_rate: Number = Field(
+        default=None, description="Probability of failing a correct run, by design."
+    )
+    undecided: list[str] = Field(
+        default_factory=list, description="Guards that could not have failed."
+    )
+    differences: list[DifferencePart] = Field(default_factory=list)
     checks: list[Check]
     notes: list[Note]
     provenance: Provenance

@@ -9,17 +9,15 @@ from pathlib import Path
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
-from reprise.curves.judge import Judgement, judge_run
+from reprise.curves.judge import Judgement
 from reprise.curves.reference import Reference, load_reference
-from reprise.curves.report import write_report
-from reprise.flows.key import KEYS
+from reprise.flows.judging import AnyRun, judge_any, open_run, write_any
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.flows.target import Target
-from reprise.metrics import MetricTable, read_run
 from reprise.runs.state.folder import RunFolder, find_run, newest_finished
 from reprise.runs.state.state import RunState, RunStatus
 
-__all__ = ["Judged", "judge_folder", "reproduce_rehearsal"]
+__all__ = ["Judged", "Judging", "judge_folder", "reproduce_rehearsal"]
 
 COMMAND = "reproduce"
 
@@ -46,12 +44,32 @@ def reproduce_rehearsal(project: Project, options: RehearsalOptions) -> Judged:
     return judge_folder(project, "rehearsal", outcome.folder.path)
 
 
-def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How a finished run is judged: margin, accepted differences, and what to read and write.
+
+    `series` names one run of an export that has several; `out` is where the report of a metrics
+    file goes (a run folder keeps its own).
+    """
+
+    margin: float | None = None
+    accepted: tuple[str, ...] = ()
+    series: str | None = None
+    out: Path | None = None
+
+
+def judge_folder(
+    project: Project, model: str, run: Path | None, how: Judging | None = None
+) -> Judged:
     """Judge a finished run of `model` (the newest when `run` is None) against its reference.
 
-    Writes verdict.json, curves.png and report.html into the run folder.
-    Raises CannotTell when no run is finished, OperatorError when the folder is not a run.
+    `run` may also be a metrics file, or a folder of files, of any origin. Writes verdict.json,
+    curves.png and report.html into the run folder, or into `how.out`.
+    Raises CannotTell when no run is finished, OperatorError when there is nothing to read.
     """
+    how = how or Judging()
+    if run is not None and run.exists() and not (run / "run.json").is_file():
+        return _judge_files(project, model, run, how)
     folder = _finished(project, model, run)
     state = folder.read()
     if state.model != model:
@@ -65,14 +83,23 @@ def judge_folder(project: Project, model: str, run: Path | None) -> Judged:
     _comparable(folder, state)
     place = Target(state.platform or "cpu", state.engine or "fsdp")
     reference = load_reference(_recorded(folder, place.reference(project, model), place))
-    table = read_run(folder.path)
-    steps = state.steps or reference.steps
-    judgement = judge_run(table, reference, steps, seed=state.seed)
+    return _judged(open_run(folder.path), reference, how, folder.path)
+
+
+def _judge_files(project: Project, model: str, run: Path, how: Judging) -> Judged:
+    """Judge metrics without a run's record by the recipe's reference."""
+    reference = load_reference(project.reference(model))
+    return _judged(open_run(run, how.series), reference, how, how.out)
+
+
+def _judged(run: AnyRun, reference: Reference, how: Judging, out: Path | None) -> Judged:
+    judgement = judge_any(run, reference, None, how.margin, how.accepted)
     report = judgement.report(COMMAND)
-    _compare_origin(report, state, reference, place)
-    _write(folder, judgement, table, reference, state)
-    report.data |= {"run": str(folder.path), "report": str(folder.path / "report.html")}
-    return Judged(folder, judgement, report)
+    report.data["run"] = str(run.path)
+    if out is not None:
+        write_any(out, run, judgement, reference)
+        report.data["report"] = str(out / "report.html")
+    return Judged(RunFolder(run.path), judgement, report)
 
 
 def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
@@ -107,38 +134,3 @@ def _recorded(folder: RunFolder, reference: Path, place: Target) -> Path:
         platform=place.platform,
         engine=place.engine,
     )
-
-
-def _compare_origin(report: Report, state: RunState, reference: Reference, place: Target) -> None:
-    """Warn when the reference was recorded with other inputs than the run used."""
-    rule = "reference-origin"
-    recorded = reference.provenance
-    differing = [
-        name
-        for name in KEYS
-        if name != "steps" and name in recorded and recorded[name] != getattr(state, name)
-    ]
-    report.passed(rule)
-    where, keys = f"recipes/{state.model}/reference", ", ".join(differing)
-    if differing and state.model == "rehearsal":
-        report.warn(
-            "reference-origin.rehearsal",
-            where,
-            keys=keys,
-            platform=place.platform,
-            engine=place.engine,
-        )
-    elif differing:
-        report.warn("reference-origin.cluster", where, keys=keys)
-
-
-def _write(
-    folder: RunFolder,
-    judgement: Judgement,
-    table: MetricTable,
-    reference: Reference,
-    state: RunState,
-) -> None:
-    apart = {"watcher", "status", "schema_version"}
-    shown = state.model_dump(mode="json", exclude=apart, exclude_none=True)
-    write_report(folder.path, judgement, table, reference, shown)

@@ -3,7 +3,8 @@
 One reader per format; a cell that cannot be read is left out and counted.
 """
 
-from reprise.metrics.files import parse_console_line, parse_json_line, read_run
+from reprise.metrics.formats.lines import parse_console_line, parse_json_line
+from reprise.metrics.read import read_run
 from reprise.metrics.table import MetricTable, Series, is_validation, spans
 
 __all__ = [

@@ -1,8 +1,14 @@
-"""From rows as they are read to the table: attempts separated and merged."""
+"""From rows as they are read to the table: in order, attempts separated and merged.
+
+A row is what was logged at once: a step, its values, and a time stamp where the writer gives one.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from array import array
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +18,7 @@ import numpy as np
 from reprise.core.findings import Finding, Severity, make_finding
 from reprise.metrics.table import (
     BoolArray,
+    FloatArray,
     IntArray,
     MetricTable,
     Series,
@@ -19,64 +26,107 @@ from reprise.metrics.table import (
     spans,
 )
 
-__all__ = ["Rows"]
+__all__ = ["LongRows", "Rows"]
+
+_NAN = float("nan")
+
+
+def _ints() -> array[int]:
+    return array("q")
+
+
+def _floats() -> array[float]:
+    return array("d")
 
 
 @dataclass(slots=True)
 class Rows:
-    """Rows in the order of reading. A repeated step with a known key starts a new attempt."""
+    """Rows in the order of reading; `table` sorts them into attempts.
+
+    Within one source (a file), a step that is trained again with other values begins a new
+    attempt. A row that is late or repeated is not: time stamps order the rows where all have one.
+    Numbers are kept in flat arrays: a run of 20,000 steps has millions.
+    """
 
     run: str
     attempt: int = 0
     codes: dict[str, int] = field(default_factory=dict)
-    rows: list[tuple[int, int, int]] = field(default_factory=list)
-    numbers: list[tuple[float, float]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    _last: int = -1
-    _seen: set[str] = field(default_factory=set)
+    _attempts: array[int] = field(default_factory=_ints)
+    _steps: array[int] = field(default_factory=_ints)
+    _times: array[float] = field(default_factory=_floats)
+    _starts: array[int] = field(default_factory=_ints)
+    _metrics: array[int] = field(default_factory=_ints)
+    _values: array[float] = field(default_factory=_floats)
+    _errors: array[float] = field(default_factory=_floats)
+    _fresh: int = 0
+
+    def __len__(self) -> int:
+        return len(self._steps)
 
     def new_attempt(self, number: int = 0) -> None:
-        """Begin another attempt; `number` is its own number where the file's name gives one."""
+        """Begin another source; `number` is its attempt's where the file's name gives one."""
+        self.settle()
         self.attempt = max(self.attempt + 1, number)
-        self._last, self._seen = -1, set()
 
-    def add_step(self, step: int, values: Mapping[str, float]) -> None:
-        """Add the values of one line."""
-        if step < self._last or (step == self._last and self._seen & values.keys()):
-            self.new_attempt()
-        if step != self._last:
-            self._last, self._seen = step, set()
-        self._seen |= values.keys()
+    def add_step(
+        self,
+        step: int,
+        values: Mapping[str, float],
+        time: float = _NAN,
+        errors: Mapping[str, float] | None = None,
+    ) -> None:
+        """Add the values of one line: `time` in seconds since the epoch, 1-sigma `errors`."""
+        self._attempts.append(self.attempt)
+        self._steps.append(step)
+        self._times.append(time)
+        self._starts.append(len(self._values))
         for metric, value in values.items():
-            self.add(metric, step, value, float("nan"))
+            self._metrics.append(self.codes.setdefault(metric, len(self.codes)))
+            self._values.append(value)
+            self._errors.append(errors.get(metric, _NAN) if errors else _NAN)
 
     def add(self, metric: str, step: int, value: float, error: float) -> None:
         """Add one value with its 1-sigma reading error (NaN where none is known)."""
-        code = self.codes.setdefault(metric, len(self.codes))
-        self.rows.append((self.attempt, code, step))
-        self.numbers.append((value, error))
+        self.add_step(step, {metric: value}, errors={metric: error})
 
     def damaged(self, path: Path, lines: list[int], what: str) -> None:
         """Record lines that were left out, if any."""
         if lines:
             where = f"{path}:{lines[0]}"
-            self.findings.append(
-                _warning(
-                    "metrics-line.left-out",
-                    where,
-                    count=len(lines),
-                    problem=what,
-                    lines=spans(lines),
-                )
-            )
+            known = {"count": len(lines), "problem": what, "lines": spans(lines)}
+            self.findings.append(_warning("metrics-line.left-out", where, **known))
+
+    def settle(self) -> None:
+        """Find the attempts among the rows of the source that was just read."""
+        first, last = self._fresh, len(self._steps)
+        self._fresh = last
+        if last - first < 2:
+            return
+        order = self._order(first, last)
+        sorter = _Sorter(self, order)
+        sorter.sort()
+        self.attempt = max(self.attempt, sorter.attempt)
+        self.findings += sorter.findings()
+
+    def _order(self, first: int, last: int) -> list[int]:
+        """Rows first..last-1 by time where all have one, else as they were read."""
+        times = np.frombuffer(self._times, dtype=np.float64)[first:last]
+        if np.isfinite(times).all():
+            return [first + int(i) for i in np.argsort(times, kind="stable")]
+        return list(range(first, last))
 
     def table(self, where: str) -> MetricTable:
         """The rows as a table, attempts merged."""
-        attempt, metric, step = np.array(self.rows, dtype=np.int64).reshape(-1, 3).T
-        value, error = np.array(self.numbers, dtype=np.float64).reshape(-1, 2).T
+        self.settle()
+        value, error = _copy(self._values), _copy(self._errors)
+        metric = np.frombuffer(self._metrics, dtype=np.int64).copy()
+        counts = np.diff(np.append(np.frombuffer(self._starts, dtype=np.int64), len(value)))
+        attempt = np.repeat(np.frombuffer(self._attempts, dtype=np.int64), counts)
+        step = np.repeat(np.frombuffer(self._steps, dtype=np.int64), counts)
         names = tuple(self.codes)
         training = np.array([not is_validation(name) for name in names], dtype=bool)[metric]
-        live = _superseded(attempt, step, training)
+        live = _superseded(attempt, step, training) & (attempt >= 0)
         rest = np.flatnonzero(live)
         # lexsort keeps the order of reading among equals: the last of each (metric, step) wins.
         order = rest[np.lexsort((attempt[rest], step[rest], metric[rest]))]
@@ -90,6 +140,121 @@ class Rows:
             *_history_findings(table, where),
         )
         return dataclasses.replace(table, findings=found)
+
+    def values_of(self, row: int) -> dict[int, float]:
+        """The values of one row by the number of their metric."""
+        end = self._starts[row + 1] if row + 1 < len(self._starts) else len(self._values)
+        span = range(self._starts[row], end)
+        return {self._metrics[i]: self._values[i] for i in span}
+
+
+def _copy(values: array[float]) -> FloatArray:
+    return np.frombuffer(values, dtype=np.float64).copy()
+
+
+class _Sorter:
+    """Attempts among the rows of one source, in their order."""
+
+    def __init__(self, rows: Rows, order: list[int]) -> None:
+        self.rows, self.order = rows, order
+        self.attempt = rows._attempts[order[0]]
+        self.late: list[int] = []
+        self.copies: list[int] = []
+        self._at: dict[int, list[int]] = defaultdict(list)
+        self._most = -1
+        self._tell = [not is_validation(name) for name in rows.codes]
+
+    def sort(self) -> None:
+        """Give each row its attempt; -1 for a row that repeats another one to the digit."""
+        for place, row in enumerate(self.order):
+            step = self.rows._steps[row]
+            earlier = self._at.get(step)
+            kind = self._kind(place, row, step, earlier) if earlier else ""
+            if kind == "copy":
+                self.copies.append(step)
+                self.rows._attempts[row] = -1
+                continue
+            if kind == "again":
+                self.attempt += 1
+                self._at.clear()
+                self._most = -1
+            elif step < self._most and not kind and self._trains(row):
+                self.late.append(step)
+            self.rows._attempts[row] = self.attempt
+            self._at[step].append(row)
+            self._most = max(self._most, step)
+
+    def _trains(self, row: int) -> bool:
+        """Whether a row has more than a validation, which is repeated at a checkpoint's step."""
+        return any(self._tell[code] for code in self.rows.values_of(row))
+
+    def _kind(self, place: int, row: int, step: int, earlier: list[int]) -> str:
+        """What a row is whose step was seen: "" (other metrics), copy, stray, or again."""
+        ours = self.rows.values_of(row)
+        shared: dict[int, float] = {}
+        for other in earlier:
+            shared |= {k: v for k, v in self.rows.values_of(other).items() if k in ours}
+        if not shared:
+            return ""
+        if len(shared) == len(ours) and all(
+            value == ours[key] or (math.isnan(value) and math.isnan(ours[key]))
+            for key, value in shared.items()
+        ):
+            return "copy"
+        if not any(self._tell[code] for code in shared):
+            return "stray"  # A validation that is repeated at the checkpoint's step.
+        following = next((self.rows._steps[r] for r in self.order[place + 1 : place + 2]), None)
+        # One row among those of a run that goes on (or ends): written twice, the later counts.
+        stray = step < self._most and (following is None or following > self._most)
+        return "stray" if stray else "again"
+
+    def findings(self) -> Iterator[Finding]:
+        """What was out of order or repeated, with an example."""
+        for text, steps in (("metrics-order.late", self.late), ("metrics-order.copy", self.copies)):
+            if steps:
+                known = {"count": len(steps), "steps": spans(steps)}
+                yield make_finding(Severity.NOTE, text, self.rows.run, None, "", known)
+
+
+@dataclass(slots=True)
+class LongRows:
+    """Single values, one at a time, gathered into rows: what was logged of one step together.
+
+    The second value of a metric at a step belongs to a second row of that step, and so on.
+    """
+
+    _rows: dict[tuple[int, int, int], tuple[dict[str, float], dict[str, float], float]] = field(
+        default_factory=dict
+    )
+    _seen: dict[tuple[int, int, str], int] = field(default_factory=dict)
+
+    def add(
+        self,
+        metric: str,
+        step: int,
+        value: float,
+        error: float = _NAN,
+        time: float = _NAN,
+        attempt: int = 0,
+    ) -> None:
+        """Take one value; `attempt` where the file numbers them."""
+        nth = self._seen.get((attempt, step, metric), 0)
+        self._seen[attempt, step, metric] = nth + 1
+        values, errors, _ = self._rows.setdefault((attempt, nth, step), ({}, {}, time))
+        values[metric] = value
+        if not math.isnan(error):
+            errors[metric] = error
+
+    def pour(self, rows: Rows) -> None:
+        """Give everything to `rows`, as one source for each numbered attempt."""
+        attempts = sorted({attempt for attempt, _, _ in self._rows})
+        base = rows.attempt
+        for number in attempts:
+            if number:
+                rows.new_attempt(base - 1 + number)
+            for (attempt, _, step), (values, errors, time) in self._rows.items():
+                if attempt == number:
+                    rows.add_step(step, values, time, errors)
 
 
 def _superseded(attempt: IntArray, step: IntArray, training: BoolArray) -> BoolArray:
@@ -109,8 +274,8 @@ def _superseded(attempt: IntArray, step: IntArray, training: BoolArray) -> BoolA
 def _merge_findings(
     table: MetricTable, training: BoolArray, repeated: IntArray, where: str
 ) -> Iterator[Finding]:
-    numbers = np.unique(table.attempt)
-    dead = (~table.live) & training
+    numbers = np.unique(table.attempt[table.attempt >= 0])
+    dead = (~table.live) & training & (table.attempt >= 0)
     lost = np.unique(table.step[dead])
     if len(numbers) > 1 and len(lost):
         kept = np.intersect1d(lost, table.training_steps())

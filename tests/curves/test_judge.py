@@ -57,10 +57,10 @@ def test_exit_codes_and_numbers_reach_the_report(tmp_path: Path, eight: Path) ->
     judgement = judge(tmp_path, records(200), eight)
     report = judgement.report("curves compare")
     assert (report.exit_code, judgement.exit_code) == (0, 0)
-    window = judgement.check("reward").windows[-1]
+    window = judgement.check("reward").windows[3]
     assert (window.first, window.last) == (31, 40)
     assert window.bound < window.reference < window.bound + window.smallest
-    assert judgement.smallest.endswith(f"{window.smallest:.4g}")
+    assert f"{window.smallest:.4g} in the last window" in judgement.smallest
     failed = judge(tmp_path, records(200, rate=0.0), eight).report("curves compare")
     assert failed.exit_code == 1
     assert all(finding.fix for finding in failed.errors())
@@ -97,7 +97,8 @@ def test_two_reference_runs_are_too_few_but_no_crash(tmp_path: Path) -> None:
     reference = write_reference(tmp_path / "reference", 2)
     judgement = judge(tmp_path, records(100), reference)
     assert judgement.outcome is Outcome.INCONCLUSIVE
-    assert "reference runs or more" in judgement.check("resolution").fix
+    assert "2 reference runs do not show" in judgement.check("resolution").message
+    assert "--margin" in judgement.check("resolution").fix
 
 
 def test_too_few_steps_of_the_reference(tmp_path: Path, eight: Path) -> None:
@@ -252,7 +253,7 @@ def test_same_average_under_another_key(tmp_path: Path) -> None:
     rows = [(s, d | {"val-aux/toy/score/mean@1": -0.5}) for s, d in records(213)]
     run, known = read_run(write(tmp_path / "run.jsonl", rows)), load_reference(reference)
     paired = judge_run(run, known, STEPS, ValidationSet(960, 30, 1))
-    assert paired.check("validation").where == VALIDATION
+    assert paired.check("validation").where == f"{VALIDATION}@30-40"
     assert "30 prompts, 960 rows" in " ".join(note.message for note in paired.notes)
     for other in (ValidationSet(30, 30, 1), None):
         alone = judge_run(run, known, STEPS, other).check("validation")
@@ -277,9 +278,21 @@ def test_seeds_too_wide_for_a_pass(tmp_path: Path) -> None:
 
 
 def test_repeating_a_reference_seed_is_said(tmp_path: Path, eight: Path) -> None:
-    run = read_run(write(tmp_path / "run.jsonl", records(3)))
+    run = read_run(write(tmp_path / "run.jsonl", records(300)))
     judgement = judge_run(run, load_reference(eight), STEPS, seed=3)
-    assert "seed 3 is among the reference runs" in judgement.notes[-1].message
+    said = " ".join(note.message for note in judgement.notes)
+    assert "seed 3 is among the reference runs" in said
+
+
+def test_a_copy_of_a_reference_run_is_judged_by_the_others(tmp_path: Path, eight: Path) -> None:
+    judgement = judge(tmp_path, records(3), eight)
+    assert judgement.reference_runs == 7
+    assert "seed-3.jsonl, step by step: judged by the other 7" in " ".join(
+        note.message for note in judgement.notes
+    )
+    alone = judge(tmp_path, records(3), eight / "seed-3.jsonl")
+    assert alone.outcome is Outcome.INCONCLUSIVE
+    assert state(alone, "same-run") is State.UNKNOWN
 
 
 def line(noise_seed: int, steps: int = 60, stop: int = 60, late: int = 0) -> dict[int, float]:
@@ -299,7 +312,8 @@ def test_against_one_run_only_gross_loss_is_evidence(tmp_path: Path, noise: int)
 
     same = against(line(noise))
     assert same.outcome is Outcome.INCONCLUSIVE
-    assert "consistent with it" in same.check("reward").message
+    assert same.check("reward").state is not State.FAILED
+    assert "borrowed" in same.check("resolution").message
     worse = against(line(noise, stop=30))
     assert worse.outcome is Outcome.FAIL
     assert 25 <= worse.check("reward").numbers["parting_step"] <= 40

@@ -114,7 +114,7 @@ def test_published_hy3_curve_against_itself_is_inconclusive_and_says_why() -> No
     result = CliRunner().invoke(app, ["curves", "compare", str(curves), "--reference", "hy3"])
     assert result.exit_code == 2
     assert "15 of 189 steps above 0.015; decays" in result.stdout
-    assert "one run does not show the spread" in result.stdout
+    assert "agreement with itself shows nothing" in result.stdout
 
 
 def test_wrong_paths_are_findings(tmp_path: Path, inputs: tuple[Path, Path]) -> None:

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from reprise.core.errors import CannotTell
-from reprise.curves.judge import judge_run
+from reprise.curves.judge import JudgeOptions, judge_run
 from reprise.curves.reference import load_reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,8 @@ def judged(verdicts: ModuleType, name: str, other: str) -> str:
         reference = verdicts.without(reference, seed)
     rows = verdicts.table(file)
     steps = min(int(rows.training_steps().max()), reference.steps)
-    return str(judge_run(rows, reference, steps).outcome.value)
+    options = JudgeOptions(accepted=("length",))
+    return str(judge_run(rows, reference, steps, options=options).outcome.value)
 
 
 @pytest.mark.parametrize("other", ["gpu/fsdp", "gpu/megatron", "cpu/fsdp"])

@@ -178,7 +178,7 @@ def test_long_csv_with_errors_and_a_bad_row(tmp_path: Path) -> None:
     assert series.steps.tolist() == [1, 3]
     assert series.values[0] == 0.6
     assert math.isnan(series.values[1])
-    assert [f.rule for f in table.findings] == ["metrics-line", "metrics-repeated"]
+    assert [f.rule for f in table.findings] == ["metrics-cell", "metrics-repeated"]
     assert table.findings[0].where == f"{file}:3"
     assert table.error[0] == 0.01
 

@@ -27,6 +27,23 @@ EngineOption = Annotated[
 ]
 
 
+MarginOption = Annotated[
+    float | None,
+    typer.Option(min=1e-9, help="Drop of reward and validation that a PASS must exclude."),
+]
+AcceptOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Accept a difference or an unanswered guard by its name (repeatable)."),
+]
+SeriesOption = Annotated[
+    str | None, typer.Option(help="Run to read, where the file has several.", metavar="NAME")
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(help="Write verdict.json, curves.png and report.html into this folder."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     app.command()(reproduce)
@@ -60,11 +77,18 @@ def reproduce(
     engine: EngineOption = "",
     run: Annotated[
         Path | None,
-        typer.Option(help="Judge this finished run (folder or id) instead of starting one."),
+        typer.Option(
+            help="Judge this finished run instead of starting one: run folder or id, metrics "
+            "file, or folder of files."
+        ),
     ] = None,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Refuse while another run trains on this machine.")
     ] = False,
+    margin: MarginOption = None,
+    accept: AcceptOption = None,
+    series: SeriesOption = None,
+    out: OutOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a recipe from pinned inputs to a judged training curve.
@@ -74,7 +98,7 @@ def reproduce(
     """
     from reprise.flows.preconditions import check_preconditions
     from reprise.flows.rehearsal import RehearsalOptions
-    from reprise.flows.reproduce import judge_folder, reproduce_rehearsal
+    from reprise.flows.reproduce import Judging, judge_folder, reproduce_rehearsal
     from reprise.recipe.card import card_of
 
     project = find_project()
@@ -83,7 +107,8 @@ def reproduce(
         given = {"--seed": seed, "--steps": steps, "--ranks": ranks, "--arch": arch, "--algo": algo}
         where = {"--platform": platform, "--engine": engine}
         _nothing_else({**given, **where, "overrides": overrides})
-        judged = judge_folder(project, model, run)
+        how = Judging(margin, tuple(accept or ()), series, out)
+        judged = judge_folder(project, model, run, how)
     elif model == "rehearsal":
         chosen = tuple(overrides or ())
         place = _place(platform, engine)
@@ -142,8 +167,10 @@ def _finish(judged: Judged, as_json: bool) -> None:
     report = judged.report
     if judged.judgement is not None and not as_json:
         typer.echo(judged.judgement.text())
-        typer.echo(f"report: {judged.folder.path / 'report.html'}")
+        if "report" in report.data:
+            typer.echo(f"report: {report.data['report']}")
         own = {check.rule for check in judged.judgement.checks}
-        extra = [finding for finding in report.findings if finding.rule not in own]
+        said = judged.judgement.all_notes()
+        extra = [f for f in report.findings if f.rule not in own and f not in said]
         report = replace(report, findings=extra)
     finish(report, as_json)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from reprise.core.findings import Finding, State
-from reprise.curves.mismatch import ENOUGH, valid_probs_diff
+from reprise.curves.checks.mismatch import ENOUGH, valid_probs_diff
 from reprise.curves.reference import ProbsDiffSpec
 from reprise.curves.result import CheckResult, found, note, number
 from reprise.metrics import MetricTable, Series

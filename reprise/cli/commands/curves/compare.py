@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from reprise.cli.commands.reproduce import AcceptOption, MarginOption, OutOption, SeriesOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.cli.tables import print_table
 from reprise.core.errors import OperatorError
@@ -15,14 +16,12 @@ from reprise.core.findings import Report
 from reprise.core.nearby import did_you_mean, nearest_words
 
 if TYPE_CHECKING:
-    from reprise.curves.judge import ValidationSet
     from reprise.metrics import MetricTable
-    from reprise.runs.state.state import RunState
 
 __all__ = ["register"]
 
 _RunArgument = Annotated[
-    Path, typer.Argument(help="Run folder or its id, or a metrics file of any format.")
+    Path, typer.Argument(help="Run folder or its id, a metrics file, or a folder of files.")
 ]
 
 
@@ -40,13 +39,14 @@ def show(
     metric: Annotated[
         list[str] | None, typer.Option(help="Print all values of this metric (repeatable).")
     ] = None,
+    series: SeriesOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Summarise a run's metrics, attempts merged; with --metric, print their values."""
     from reprise.metrics import read_run
 
     run = _run(run)
-    table = read_run(run)
+    table = read_run(run, series)
     unknown = [name for name in metric or () if name not in table]
     if unknown:
         near = did_you_mean([word for name in unknown for word in nearest_words(name, table.names)])
@@ -122,39 +122,49 @@ def _row(name: str, item: dict[str, Any]) -> tuple[str, ...]:
 def compare(
     run: _RunArgument,
     reference: Annotated[
-        Path, typer.Option(help="Reference folder, another run or its id, or a recipe's name.")
+        list[Path],
+        typer.Option(help="Reference folder, another run or its id, or a recipe (repeatable)."),
     ],
     steps: Annotated[
         int | None,
         typer.Option(min=1, help="Steps the run was to train; default: run.json, then reference."),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write verdict.json, curves.png and report.html into this folder."),
-    ] = None,
+    margin: MarginOption = None,
+    accept: AcceptOption = None,
+    series: SeriesOption = None,
+    out: OutOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Judge a run against reference runs. Exit code 0: PASS; 1: FAIL; 2: INCONCLUSIVE."""
-    from reprise.curves import judge_run, load_reference, write_report
-    from reprise.metrics import read_run
+    """Judge a run against reference runs. Exit code 0: PASS; 1: FAIL; 2: INCONCLUSIVE.
 
-    run = _run(run)
-    state = _state(run)
-    table = read_run(run)
-    known = load_reference(_reference(reference))
-    expected = steps or (state.steps if state else None) or known.steps
-    seed = state.seed if state else None
-    judgement = judge_run(table, known, expected, _validation_set(state), seed)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        shown = state.model_dump(mode="json", exclude_none=True) if state else {}
-        write_report(out, judgement, table, known, shown)
+    With several references, each gives a verdict of its own: 1 if any is FAIL, 2 if none is and
+    any is INCONCLUSIVE.
+    """
+    from reprise.curves import load_reference
+    from reprise.flows.judging import judge_any, open_run, write_any
+
+    read = open_run(_run(run), series)
+    judged = []
+    for named in reference:
+        known = load_reference(_reference(named))
+        judgement = judge_any(read, known, steps, margin, tuple(accept or ()))
+        judged.append(judgement)
+        if out is not None:
+            folder = out if len(reference) == 1 else out / known.name
+            write_any(folder, read, judgement, known)
+        if not as_json:
+            typer.echo(judgement.text())
+            if out is not None:
+                typer.echo(f"  report: {folder / 'report.html'}")
     if as_json:
-        finish(judgement.report("curves compare"), as_json=True)
-    typer.echo(judgement.text())
-    if out is not None:
-        typer.echo(f"  report: {out / 'report.html'}")
-    raise typer.Exit(judgement.exit_code)
+        report = judged[0].report("curves compare")
+        for other in judged[1:]:
+            report.absorb(other.report("curves compare"))
+        if len(judged) > 1:
+            report.data["judgements"] = [item.to_json() for item in judged]
+        finish(report, as_json=True)
+    codes = {item.exit_code for item in judged}
+    raise typer.Exit(1 if 1 in codes else max(codes))
 
 
 def _run(named: Path) -> Path:
@@ -162,9 +172,9 @@ def _run(named: Path) -> Path:
     if named.exists() or len(named.parts) != 1:
         return named
     from reprise.core.project import find_project
-    from reprise.runs.state.folder import find_run
+    from reprise.flows.judging import named_run
 
-    return find_run(find_project().runs, named.name).path
+    return named_run(find_project(), named)
 
 
 def _reference(named: Path) -> Path:
@@ -187,26 +197,3 @@ def _reference(named: Path) -> Path:
             recipes=", ".join(recorded),
             reason=error.message,
         ) from None
-
-
-def _state(run: Path) -> RunState | None:
-    """The state of a run folder; None for metrics without one. Raises OperatorError if damaged."""
-    from reprise.runs.state.state import read_state
-
-    file = run / "run.json"
-    if not file.is_file():
-        return None
-    try:
-        return read_state(file)
-    except OperatorError as error:
-        fix = f"{error.fix}; or name the metrics file instead of the folder"
-        raise OperatorError(error.rule, error.where, error.message, fix) from None
-
-
-def _validation_set(state: RunState | None) -> ValidationSet | None:
-    """What the run validated on, where its run.json says so: {"rows", "prompts", "samples"}."""
-    from reprise.curves.judge import ValidationSet
-
-    if state is None or (found := state.validation) is None:
-        return None
-    return ValidationSet(found.rows, found.prompts, found.samples)

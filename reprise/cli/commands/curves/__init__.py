@@ -1,0 +1,18 @@
+"""`reprise curves show | compare`, `reprise reference ...` and `reprise report`.
+
+compare.py has what names a run or a reference, for all of them.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from reprise.cli.commands.curves import compare, reference
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    compare.register(app)
+    reference.register(app)
