@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-VARIABLES := BENCH PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW FORCE ATTEMPT MARGIN OUT WORLD_SIZE ROOMS LAST_FAILED
+VARIABLES := BENCH PYTHON PLATFORM ENGINE MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW FORCE ATTEMPT MARGIN OUT WORLD_SIZE ROOMS LAST_FAILED
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -68,9 +68,9 @@ lock-check: ## Check versions.lock itself
 	@$(OPERATOR)
 	@$(REPRISE) lock check
 
-lock-verify: ## Compare this machine with versions.lock [MACHINE=...]
+lock-verify: ## Compare this machine with versions.lock [MACHINE=...] [PYTHON=interpreter of the packages]
 	@$(OPERATOR)
-	@$(REPRISE) lock verify $${MACHINE:+--machine "$$MACHINE"}
+	@$(REPRISE) lock verify $${MACHINE:+--machine "$$MACHINE"} $${PYTHON:+--python "$$PYTHON"}
 
 image-lock: ## Resolve the images' tags to digests and write those not locked yet
 	@$(OPERATOR)

@@ -13,6 +13,8 @@ case $id in
     *) id=sha256:$id ;;
 esac
 printf '= id %s\n' "$id"
+# Docker's containerd store has another id for the same image; the layers are the same.
+printf '= layers %s\n' "$("$I_ENGINE" image inspect --format '{{json .RootFS.Layers}}' "$I_IMAGE" 2>/dev/null | tr -d '\n')"
 about=$("$I_ENGINE" run --rm --network none --no-healthcheck --label io.reprise.verify=1 \
     --entrypoint cat "$I_IMAGE" /etc/reprise/provenance.json 2>/dev/null)
 case $? in

@@ -3,8 +3,8 @@
     git worktree add /tmp/before COMMIT
     .venv/bin/python benchmarks/start/startup.py /tmp/before
 
-Each is run by the environment of its own checkout (scripts/venv.sh operator), in turn; the figure is
-processor time (user and system) of the whole command, the median of all turns, and its ratio.
+Each is run by the environment of its own checkout (scripts/venv.sh operator), in turn; the figure
+is processor time (user and system) of the whole command, the median of all turns, and its ratio.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def main() -> None:
     for name, words in COMMANDS.items():
         turns: dict[Path, list[float]] = {before: [], ROOT: []}
         for number in range(given.turns + 1):
-            for root in turns:
+            for root, figures in turns.items():
                 taken = seconds(root, words)
                 if number:  # the first turn compiles and fills caches
-                    turns[root].append(taken)
+                    figures.append(taken)
         then, now = (statistics.median(turns[root]) for root in (before, ROOT))
         found[name] = {"before": then, "now": now, "ratio": now / then}
         print(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from reprise.bundle.configs import place_configs
 from reprise.bundle.create import OnStep
-from reprise.bundle.open import last_laid, lay_out, missing_parts, parts_of, place_data
+from reprise.bundle.open import Laid, last_laid, lay_out, missing_parts, parts_of, place_data
 from reprise.core.findings import Report
-from reprise.lock.model import Machine
-from reprise.lock.read import machine_hash, read_lock, resolve_name
+from reprise.lock.model import Entry, Lock, Machine, Tree
+from reprise.lock.read import entries_of, machine_hash, read_lock, resolve_name
 from reprise.trees.install import PLACED, setup
 from reprise.trees.setup import OnTree
 
@@ -18,6 +18,33 @@ __all__ = ["setup_from_bundle"]
 
 # Entries of the bundle that `setup` installs; for images and packages it notes their path.
 _PLACED = tuple(f"{kind}." for kind in PLACED)
+
+
+def _in_image(entry: Entry | None) -> bool:
+    return isinstance(entry, Tree) and entry.path is None
+
+
+def _report_lacking(
+    report: Report, lock: Lock, laid: Laid, bundle: Path, wanted: Sequence[str], machine: Machine
+) -> None:
+    """List what was asked for and is not in the bundle: an error if it was named, or is all."""
+    kinds = (*_PLACED, "data.")
+    asked = wanted or [
+        name
+        for name in entries_of(lock, machine)
+        if name.startswith(kinds) and not _in_image(lock.entry(name))
+    ]
+    lacking = [name for name in asked if name not in laid.entries]
+    if not lacking:
+        return
+    about = laid.manifest.about.get("machine")
+    values: dict[str, object] = {"entries": ", ".join(lacking), "machine": about}
+    if wanted or len(lacking) == len(asked):
+        command = " ".join(name.partition(".")[2] for name in lacking) if wanted else ""
+        options = command or f"--machine {machine}"
+        report.failed("bundle-complete.lacks", bundle.name, options=options, **values)
+    else:
+        report.note("bundle-complete.partly", bundle.name, **values)
 
 
 def setup_from_bundle(
@@ -60,6 +87,7 @@ def setup_from_bundle(
             folder=laid.folder,
         )
     wanted = [resolve_name(lock, name, PLACED) for name in names]
+    _report_lacking(report, lock, laid, bundle, wanted, machine)
     entries = [name for name in laid.entries if not wanted or name in wanted]
     placed = [name for name in entries if name.startswith(_PLACED)]
     if placed:

@@ -21,12 +21,18 @@ __all__ = [
     "without_credentials",
 ]
 
-_CREDENTIALS = re.compile(r"(\w+://)[^/@\s]+@")
+# user:password@ up to the last @, also with / in the password (host:port/path@x is none), or what
+# else stands before an @ of the host.
+_CREDENTIALS = re.compile(r"(\w+://)(?:[^/@\s:]*:(?!\d+/)\S*|[^/\s]+)@")
+_QUERY = re.compile(
+    r"([?&;][\w.-]*(?:token|key|secret|passw(?:or)?d|signature|sig|credential|auth)[\w.-]*=)[^&;\s#\"']+",
+    re.IGNORECASE,
+)
 
 
 def without_credentials(text: str) -> str:
-    """`text` with the user and password of every URL in it replaced by stars."""
-    return _CREDENTIALS.sub(r"\1***@", text)
+    """`text` with the login and the tokens in the query of every URL in it replaced by stars."""
+    return _QUERY.sub(r"\1***", _CREDENTIALS.sub(r"\1***@", text))
 
 
 class Severity(StrEnum):

@@ -16,7 +16,7 @@ from reprise.data.check.check import Checked, Inputs, Progress, check_files
 from reprise.data.check.describe import describe
 from reprise.data.check.router import Router, read_router
 from reprise.data.check.settings import Settings, existing, read_overrides, refuse_misspelt
-from reprise.data.check.tokens import ChatTokenizer
+from reprise.data.check.tokens import ChatTokenizer, has_processor
 from reprise.data.reward.judge import judge_reward
 from reprise.data.reward.run import Scorer, probes, run_scorer
 from reprise.data.reward.sandbox import with_sandbox
@@ -191,6 +191,7 @@ def _checked(
         ChatTokenizer(request.tokenizer) if request.tokenizer else None,
         request.image_datasets,
         progress,
+        has_processor(request.tokenizer) if request.tokenizer else None,
     )
     report, first, second = check_files(command, train, val, inputs)
     if fetched:

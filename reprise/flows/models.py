@@ -31,7 +31,7 @@ from reprise.models.check import (
     inspection_script,
     judge,
 )
-from reprise.models.fetch import ModelWanted, copy_model, fetch_model, list_files
+from reprise.models.fetch import ModelWanted, copy_model, fetch_model, list_files, remember_folder
 
 __all__ = ["ModelRequest", "Origin", "Where", "check_model", "fetch_locked_model"]
 
@@ -108,6 +108,8 @@ def fetch_locked_model(
         project.rehearsal_python,
     )
     report.data["folder"] = str(folder)
+    if not list(report.errors()):
+        remember_folder(project.root, wanted.name, folder)
     return report
 
 
@@ -165,6 +167,8 @@ def check_model(
         wanted.index_sha256 if wanted else None,
         project.rehearsal_python,
     )
+    if wanted and not hosts and not list(report.errors()):
+        remember_folder(project.root, wanted.name, folder)
     return report
 
 

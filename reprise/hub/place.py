@@ -16,7 +16,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import open_locked
 from reprise.hub.verified import CHUNK, hash_file
 
-__all__ = ["Mismatch", "explain_os", "part_file", "place", "room_for"]
+__all__ = ["Mismatch", "explain_os", "part_file", "part_name", "place", "room_for"]
 
 # ioctl request of Linux (linux/fs.h) that shares the blocks of another file.
 _FICLONE = 0x40049409
@@ -77,6 +77,11 @@ def _link(source: Path, target: Path) -> None:
     name.unlink(missing_ok=True)
 
 
+def part_name(target: Path) -> Path:
+    """The name of the part file of `target`."""
+    return target.with_name(f".{target.name}.part")
+
+
 @contextlib.contextmanager
 def part_file(
     target: Path, keep: bool = False, waiting: Callable[[], None] = lambda: None
@@ -87,7 +92,7 @@ def part_file(
     and the lock makes simultaneous runs take turns; while this one waits, `waiting` is called
     repeatedly. Raises OSError as the file system does.
     """
-    name = target.with_name(f".{target.name}.part")
+    name = part_name(target)
     # Another run may have finished while this one waited.
     with open_locked(name, waiting) as file:
         try:

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import orjson
 
 from reprise.core.errors import CannotTell, OperatorError
 
-__all__ = ["Reference", "Resolved", "resolve_tag"]
+__all__ = ["Reference", "Resolved", "layers_digest", "resolve_tag"]
 
 _HUB = "registry-1.docker.io"
 _INDEX = (
@@ -65,11 +65,20 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A resolved tag: its digest, and the image id of one platform."""
+    """A resolved tag: its digest, and the image id of one platform.
+
+    `layers_sha256` is `layers_digest` of the image's unpacked layers, None where they are unknown.
+    """
 
     digest: str
     image_id: str
     platform: str
+    layers_sha256: str | None = None
+
+
+def layers_digest(layers: Sequence[str]) -> str:
+    """One digest (sha256:…) of the digests of unpacked layers, in their order."""
+    return f"sha256:{hashlib.sha256(chr(10).join(layers).encode()).hexdigest()}"
 
 
 def resolve_tag(repository: str, tag: str, platform: str) -> Resolved:
@@ -106,9 +115,12 @@ class _Session:
         image_id = str(manifest.get("config", {}).get("digest", ""))
         if not image_id.startswith("sha256:"):
             raise OperatorError("registry.not-an-image", self._where, digest=digest, kind=kind)
+        about = self._json(self._get(f"blobs/{image_id}", {}))
         if manifest is body:
-            self._check_platform(image_id, platform)
-        return Resolved(digest, image_id, platform)
+            self._check_platform(about, platform)
+        layers = (about.get("rootfs") or {}).get("diff_ids")
+        found = layers_digest(layers) if isinstance(layers, list) and layers else None
+        return Resolved(digest, image_id, platform, found)
 
     def _manifest(self, name: str) -> tuple[str, str, dict[str, Any]]:
         accept = ", ".join((*_INDEX, *_MANIFEST))
@@ -145,8 +157,7 @@ class _Session:
             )
         return self._manifest(offered[platform])[2]
 
-    def _check_platform(self, image_id: str, platform: str) -> None:
-        about = self._json(self._get(f"blobs/{image_id}", {}))
+    def _check_platform(self, about: Mapping[str, Any], platform: str) -> None:
         found = f"{about.get('os', '')}/{about.get('architecture', '')}"
         if found != "/".join(platform.split("/")[:2]):
             raise OperatorError(

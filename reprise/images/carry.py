@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +24,8 @@ __all__ = [
     "newest",
     "save_image",
 ]
+
+_SHA256 = re.compile(r"(?<![0-9a-fA-F])[0-9a-fA-F]{64}(?![0-9a-fA-F])")
 
 
 def built_for(engine: str, lock: Lock, machine: Machine) -> HeldImage | None:
@@ -122,8 +126,11 @@ def load_image(file: Path) -> Report:
         raise OperatorError("image-file.missing", str(file))
     report = Report("image load")
     side = _side(file)
-    if side.is_file():
-        wanted, found = side.read_text(encoding="utf-8").split()[0], sha256_file(file)
+    wanted = _digest_in(side) if side.is_file() else None
+    if side.is_file() and wanted is None:
+        report.unknown("image-sha256.unreadable", str(side))
+    elif wanted is not None:
+        found = sha256_file(file)
         if wanted != found:
             raise OperatorError(
                 "image-file.sha256", str(file), found=found, name=side.name, expected=wanted
@@ -141,6 +148,15 @@ def load_image(file: Path) -> Report:
 
 def _side(file: Path) -> Path:
     return file.with_name(f"{file.name}.sha256")
+
+
+def _digest_in(side: Path) -> str | None:
+    """The one SHA-256 in a side file of any encoding (PowerShell writes UTF-16); else None."""
+    data = side.read_bytes()
+    wide = data.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    text = data.decode("utf-16" if wide else "utf-8", "replace")
+    found = {match.lower() for match in _SHA256.findall(text)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _engine(command: list[str], where: str) -> str:

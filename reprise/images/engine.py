@@ -41,8 +41,10 @@ _ABSENT = ("no such image", "image not known", "not found", "no such object")
 class HeldImage:
     """An image in the engine: its id, the digests it was pulled by, and its platform.
 
-    `tags` are the names that it has here, `bytes` its size unpacked, `tagged` when it last got a
-    name here (where the engine knows: docker).
+    `layers` are the digests of its unpacked layers, the same in every store: the id of docker's
+    containerd store is the digest of a manifest, that of its classic store another. `tags` are the
+    names that it has here, `bytes` its size unpacked, `tagged` when it last got a name here (where
+    the engine knows: docker).
     """
 
     id: str
@@ -52,6 +54,7 @@ class HeldImage:
     labels: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
     tagged: datetime = _NEVER
+    layers: tuple[str, ...] = ()
 
     @property
     def digests(self) -> tuple[str, ...]:
@@ -162,6 +165,7 @@ def _held(answer: Any) -> HeldImage | None:
         dict((found.get("Config") or {}).get("Labels") or {}),
         int(found.get("Size") or 0),
         _when((found.get("Metadata") or {}).get("LastTagTime")),
+        tuple((found.get("RootFS") or {}).get("Layers") or ()),
     )
 
 

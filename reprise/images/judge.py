@@ -21,12 +21,19 @@ __all__ = ["Held", "judge_images", "parse_held"]
 class Held:
     """One host's image: its id, its provenance.json (None: it has none), and containers in it.
 
-    `running` gives the image's id of each container of a cluster there, by its name.
+    `layers` are the digests of its unpacked layers, empty if unknown: ids of docker's two image
+    stores differ for one image. `running` gives the image's id of each container of a cluster
+    there, by its name.
     """
 
     id: str
     provenance: Mapping[str, Any] | None
     running: Mapping[str, str]
+    layers: tuple[str, ...] = ()
+
+    def same(self, other: Held) -> bool:
+        """Is it the same image?"""
+        return self.id == other.id or bool(self.layers and self.layers == other.layers)
 
 
 def parse_held(output: str) -> Held | None:
@@ -43,11 +50,16 @@ def parse_held(output: str) -> Held | None:
         about = orjson.loads("".join(values.get("provenance", [])))
     except orjson.JSONDecodeError:
         about = None
+    try:
+        layers = orjson.loads("".join(values.get("layers", [])))
+    except orjson.JSONDecodeError:
+        layers = None
     pairs = [value.split(" ") for value in values.get("container", [])]
     return Held(
         identity,
         about if isinstance(about, dict) else None,
         {pair[0]: pair[-1] for pair in pairs},
+        tuple(map(str, layers)) if isinstance(layers, list) else (),
     )
 
 
@@ -59,11 +71,11 @@ def judge_images(lock: Lock, machine: Machine, image: str, hosts: Mapping[str, H
     packages at their versions), image-unresolved (no package that the site still has to add).
     """
     report = Report("image verify")
-    first = next(iter(hosts.values())).id if hosts else ""
+    first = next(iter(hosts.values()), None)
     for host, held in hosts.items():
-        if held.id != first:
+        if first is not None and not held.same(first):
             report.failed(
-                "image-id.differs", host, found=held.id[:19], expected=first[:19], image=image
+                "image-id.differs", host, found=held.id[:19], expected=first.id[:19], image=image
             )
         for name, identity in held.running.items():
             if identity != held.id:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import orjson
 
-from reprise.images.engine import inspect_image
+from reprise.hub.registry import layers_digest
+from reprise.images.engine import HeldImage, inspect_image
 from reprise.lock.model import Image
 from reprise.lock.rows import Row, Site, unpinned
 
@@ -31,7 +32,7 @@ def verify_image(name: str, image: Image, site: Site) -> Row:
             row.state, row.found, row.message = "missing", "", "the engine does not have it"
             row.fix = f"pull {reference}"
             return row
-        if not (image.image_id and held.id == image.image_id):
+        if not _same(image, held):
             row.state = "drift" if held.digests else "unknown"
             row.found = ", ".join(held.digests) or held.id
             row.message = (
@@ -41,6 +42,13 @@ def verify_image(name: str, image: Image, site: Site) -> Row:
     if held.platform != "/".join(image.platform.split("/")[:2]):
         row.state, row.expected, row.found = "drift", image.platform, held.platform
     return row
+
+
+def _same(image: Image, held: HeldImage) -> bool:
+    """Is it the locked image? By the classic store's id, the containerd store's, or the layers."""
+    if held.id in (image.image_id, image.digest):
+        return True
+    return bool(held.layers) and image.layers_sha256 == layers_digest(held.layers)
 
 
 def _inside(name: str, image: Image, provenance: Path) -> Row:

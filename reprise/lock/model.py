@@ -172,8 +172,9 @@ class Image(Entry):
     """A container image: `repository` and a tag (`want`), locked by digest and platform.
 
     `digest` is that of what the tag names (a manifest, or a list of them for several platforms),
-    `image_id` the engine's name for the same image once it is loaded, which is all that an engine
-    knows of an image that came from an archive.
+    `image_id` the classic store's name for the same image once it is loaded, which is all that an
+    engine knows of an image that came from an archive. `layers_sha256` is a digest of its unpacked
+    layers, which every store has in common.
     """
 
     identity_keys = ("repository", "digest", "platform")
@@ -183,6 +184,7 @@ class Image(Entry):
     want: Tag
     digest: Digest | None = None
     image_id: Digest | None = None
+    layers_sha256: Digest | None = None
     platform: Platform = "linux/amd64"
     contents: dict[str, str] = Field(default_factory=dict)
 

@@ -132,7 +132,8 @@ def _judge_config(report: Report, place: str, inspection: Mapping[str, Any]) -> 
     if config is None:
         return
     where = f"{place}/config.json"
-    for fault in config_faults(config, inspection["tensors"] or {}):
+    tensors = inspection["tensors"] or {name: ["", []] for name in inspection["names"]}
+    for fault in config_faults(config, tensors):
         if fault.severity is Severity.ERROR:
             report.failed("model-config", where, fault.message, fault.fix)
         else:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.files import dump_json
 from reprise.core.parallel import in_parallel
 from reprise.hub.download import Remote
 from reprise.hub.huggingface import Hub, Unreached, download_explained
@@ -17,7 +21,14 @@ from reprise.hub.place import place, room_for
 from reprise.hub.verified import Verified, git_blob_id
 from reprise.models.shards import INDEX
 
-__all__ = ["ModelWanted", "copy_model", "fetch_model", "list_files"]
+__all__ = [
+    "ModelWanted",
+    "copy_model",
+    "fetch_model",
+    "list_files",
+    "remember_folder",
+    "weight_folder",
+]
 
 # Weights in other formats, and pictures of the model page: not used here.
 _UNWANTED = ("*.bin", "*.pth", "*.pt", "*.gguf", "*.onnx", "*.msgpack", "*.h5", "original/*",
@@ -182,3 +193,28 @@ def copy_model(
         target = folder / name
         if not target.exists() or target.stat().st_size != (source / name).stat().st_size:
             place(source / name, target, wanted.locked(name), False, progress)
+
+
+def _folders(root: Path) -> Path:
+    return root / ".cache" / "models.json"
+
+
+def remember_folder(root: Path, name: str, folder: Path) -> None:
+    """Note that `folder` has the locked model `name`; a failed write only costs the note."""
+    with contextlib.suppress(OSError):
+        _folders(root).parent.mkdir(parents=True, exist_ok=True)
+        dump_json(_folders(root), _read_folders(root) | {name: str(folder.absolute())})
+
+
+def weight_folder(root: Path, name: str) -> Path | None:
+    """The folder that `remember_folder` noted for a model; None without one."""
+    found = _read_folders(root).get(name)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _read_folders(root: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(_folders(root).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

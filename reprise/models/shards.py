@@ -48,8 +48,9 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
 
     Returns {"faults": [{rule, where, message, fix}], "rules": [...], "facts": {...}, "config":
     {...} or None, "tensors": {name: [dtype, shape]} or None when a shard could not be read,
-    "tokenizer": see _tokenizer}; `facts` has shards, tensors, bytes (of tensors), dtypes and the
-    sha256 of config and index. Never raises, whatever the folder contains.
+    "names": those of the index then, "tokenizer": see _tokenizer}; `facts` has shards, tensors,
+    bytes (of tensors), dtypes and the sha256 of config and index. Never raises, whatever the folder
+    contains.
     """
     notes = Notes()
     config = _json(notes, "model-config", folder / "config.json")
@@ -93,6 +94,7 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
         "config": config if isinstance(config, dict) else None,
         # Names and shapes count only when all of them are known.
         "tensors": tensors if shards and not broken else None,
+        "names": sorted(wanted or {}) if broken else [],
         "tokenizer": _tokenizer(folder),
     }
 

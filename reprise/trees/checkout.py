@@ -30,7 +30,11 @@ class Standing(StrEnum):
 
 @dataclass(slots=True)
 class Checkout:
-    """What `inspect` found. `changed` and `untracked` are paths relative to the checkout."""
+    """What `inspect` found. `changed` and `untracked` are paths relative to the checkout.
+
+    `hidden` are files that git ignores (.gitignore, .git/info/exclude, core.excludesFile) and that
+    Python would import.
+    """
 
     path: Path
     standing: Standing
@@ -38,6 +42,7 @@ class Checkout:
     tree: str = ""
     changed: list[str] = field(default_factory=list)
     untracked: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
     problem: str = ""
 
     @property
@@ -71,6 +76,7 @@ def _inspect(path: Path, commit: str, tree: str | None) -> Checkout:
         return Checkout(path, Standing.FOREIGN, problem="its repository has no commit")
     found = Checkout(path, Standing.OK, head, git("rev-parse", "HEAD^{tree}", cwd=path).strip())
     found.changed, found.untracked = _changed(path), _untracked(path)
+    found.hidden = _hidden(path)
     if head != commit:
         ours = _locked_ref(path) == head
         found.standing = Standing.SUPERSEDED if ours and found.clean else Standing.MOVED
@@ -109,6 +115,16 @@ def _changed(path: Path) -> list[str]:
 def _untracked(path: Path) -> list[str]:
     listed = git("ls-files", "--others", "--exclude-standard", "-z", cwd=path)
     return sorted(name for name in listed.split("\0") if name)
+
+
+_IMPORTED = (".py", ".so", ".pyd", ".pth", ".pyc")
+
+
+def _hidden(path: Path) -> list[str]:
+    """Ignored files that an import would find; not the caches that Python writes itself."""
+    listed = git("ls-files", "--others", "--ignored", "--exclude-standard", "-z", cwd=path)
+    names = (name for name in listed.split("\0") if name.endswith(_IMPORTED))
+    return sorted(name for name in names if "__pycache__" not in name.split("/"))
 
 
 def gitlinks(path: Path, commit: str) -> dict[str, str]:

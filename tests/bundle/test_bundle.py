@@ -393,6 +393,56 @@ def test_a_machine_with_a_shell_alone_can_open_it(
     assert (tmp_path / "cloned/versions.lock").exists()
 
 
+@pytest.mark.parametrize("fault", ["missing", "changed", "mixed"])
+def test_the_shell_compares_parts_and_sums(project: Path, tmp_path: Path, fault: str) -> None:
+    parts = make(project, tmp_path / "b", PART)
+    given = [str(path) for path in parts]
+    if fault == "missing":
+        del given[1]
+    elif fault == "changed":
+        content = bytearray(parts[-1].read_bytes())
+        place = content.rindex(b"\1", 0, len(content) - 2048) if b"\1" in content else 2000
+        content[place] ^= 1
+        parts[-1].write_bytes(bytes(content))
+    else:
+        (project / "new.txt").write_text("x")
+        run_git(project, "add", "-A")
+        run_git(project, "-c", "user.name=u", "-c", "user.email=u@h", "commit", "-qm", "c")
+        given[-1] = str(make(project, tmp_path / "other", PART)[-1])
+    script = ROOT / "scripts/unbundle.sh"
+    done = subprocess.run(
+        ["sh", str(script), str(tmp_path / "opened"), *given],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr
+    words = {
+        "missing": "missing of",
+        "changed": "differ from the manifest",
+        "mixed": "another bundle",
+    }
+    assert words[fault] in done.stderr and "fix: " in done.stderr
+    assert not (tmp_path / "opened/versions.lock").exists()
+
+
+def test_what_the_bundle_lacks_is_an_error(project: Path, offline: Path, tmp_path: Path) -> None:
+    make(project, tmp_path / "b", None)
+    path = offline / "versions.lock"
+    text = path.read_text()
+    path.write_text(
+        text + '\n[data.more]\nmachines = ["h20"]\nrepo = "a/b"\nfile = "c"\npath = "d"\n'
+    )
+    report = setup_from_bundle(path, tmp_path / "b", ["data.more"], "h20")
+    assert report.exit_code == 1
+    (error,) = [item for item in report.errors() if item.rule == "bundle-complete"]
+    assert "data.more" in error.message and error.fix.startswith("reprise bundle create FILE more")
+    # Without names, one entry of several is a note.
+    report = setup_from_bundle(path, tmp_path / "b", [], "h20")
+    assert report.exit_code == 0
+    assert any("data.more" in item.message for item in report.findings)
+
+
 def test_a_manifest_cannot_lead_out_of_the_bundle(tmp_path: Path) -> None:
     for path in ("../up", "/etc/passwd", "a/../../b", ""):
         item, pieces = hashed(path, Path(__file__), plan([(path, 10)], None)[0])

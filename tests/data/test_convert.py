@@ -16,7 +16,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.findings import Report, Severity, Verdict
 from reprise.data.check.check import Inputs, check_files
 from reprise.data.check.router import find_router
-from reprise.data.convert.answers import extract_answer, normalise_answer
+from reprise.data.convert.answers import NoAnswer, extract_answer, normalise_answer
 from reprise.data.convert.convert import Choices, convert
 from reprise.data.convert.mapping import ColumnMap, read_mapping
 
@@ -275,13 +275,98 @@ def test_templates(tmp_path: Path) -> None:
         ("\\boxed{1} and \\boxed{2", "boxed", "1"),
         ("(1,2)", "auto", "(1,2)"),
         ("1,2", "raw", "1,2"),
-        ("plain", "boxed", None),
-        ("plain", "gsm8k", None),
         ("-12,345.5", "auto", "-12345.5"),
+        ("#### Step 1\nadd\n#### Step 2\nso \\boxed{7}", "auto", "7"),
+        ("2+2\n#### 4\n", "auto", "4"),
+        ("2+2=4, so \\boxed{4}\n#### 4", "auto", "4"),
+        ("so\n#### \\boxed{4}", "gsm8k", "4"),
+        ("#### Step 2\nadd", "raw", "#### Step 2\nadd"),
     ],
 )
-def test_final_answers(text: str, how: Any, expected: str | None) -> None:
+def test_final_answers(text: str, how: Any, expected: str) -> None:
     assert extract_answer(text, how) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "how", "marked", "words"),
+    [
+        ("plain", "boxed", False, "no answer in the form boxed"),
+        ("plain", "gsm8k", False, "no answer in the form gsm8k"),
+        ("#### 4\nand so on", "gsm8k", False, "no answer in the form gsm8k"),
+        ("First add.\nIt is seven.", "auto", False, "no #### answer"),
+        ("It is seven.", "auto", True, "no #### answer"),
+        ("so \\boxed{5}\n#### 7", "auto", True, "different answers"),
+    ],
+)
+def test_no_final_answer(text: str, how: Any, marked: bool, words: str) -> None:
+    with pytest.raises(NoAnswer, match=words):
+        extract_answer(text, how, marked)
+
+
+def truths(path: Path) -> list[str]:
+    return [item["reward_model"]["ground_truth"] for item in read(path)]
+
+
+def test_numbers_are_exact_or_rejected(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    numbers = [str(3**60), "-7", "0.1", "0.10000000000000001", "18446744073709551615"]
+    source.write_text("".join(f'{{"question": "q", "answer": {n}}}\n' for n in numbers))
+    assert run(source, tmp_path / "a.parquet", QA).verdict is Verdict.OK
+    assert truths(tmp_path / "a.parquet") == [str(3**60), "-7", "0.1", "0.1", str(2**64 - 1)]
+    source.write_text(
+        '{"question": "q", "answer": 1}\n{"question": "q", "answer": 3.14159265358979323846}\n'
+    )
+    report = run(source, tmp_path / "b.parquet", QA)
+    (error,) = report.errors()
+    assert (
+        error.where == f"{source}:2" and "3.14159265358979323846 has more digits" in error.message
+    )
+    assert not (tmp_path / "b.parquet").exists()
+    # pandas makes floats of a column with an empty cell.
+    table = write_parquet(tmp_path / "c.parquet", [{"question": "q", "answer": float(3**60)}])
+    assert "whose digits are not exact" in str(
+        next(iter(run(table, tmp_path / "d.parquet", QA).errors())).message
+    )
+
+
+def test_a_row_without_a_mark_among_marked_ones_is_rejected(tmp_path: Path) -> None:
+    rows = [*SUMS, {"question": "and now?", "answer": "It is seven."}]
+    source = write_jsonl(tmp_path / "a.jsonl", rows)
+    (error,) = run(source, tmp_path / "a.parquet", QA).errors()
+    assert error.where == f"{source}:4" and "no #### answer" in error.message
+    plain = [{"question": "Capital of France?", "answer": "Paris"}]
+    assert (
+        run(write_jsonl(tmp_path / "b.jsonl", plain), tmp_path / "b.parquet", QA).verdict
+        is Verdict.OK
+    )
+
+
+def test_alpaca_and_templates_with_columns(tmp_path: Path) -> None:
+    rows = [
+        {"instruction": "Add.", "input": "1 and 2 {question}", "output": "3"},
+        {"instruction": "Say 4.", "input": "", "output": "4"},
+    ]
+    source = write_jsonl(tmp_path / "a.jsonl", rows)
+    given = ColumnMap().but(question="instruction", answer="output", data_source="openai/gsm8k")
+    assert run(source, tmp_path / "a.parquet", given).verdict is Verdict.OK
+    prompts = [item["prompt"][0]["content"] for item in read(tmp_path / "a.parquet")]
+    assert prompts == ["Add.\n\n1 and 2 {question}", "Say 4."]
+    named = given.but(template="{question} <{input}> in \\boxed{x}")
+    assert run(source, tmp_path / "b.parquet", named).verdict is Verdict.OK
+    (first, _) = read(tmp_path / "b.parquet")
+    assert first["prompt"][0]["content"] == "Add. <1 and 2 {question}> in \\boxed{x}"
+    for template, words in (
+        ("{question} {hint}", "no such column"),
+        ("{question} {output}", "shows the answer"),
+    ):
+        report = run(source, tmp_path / "c.parquet", given.but(template=template))
+        assert any(words in item.message for item in report.errors())
+
+
+def test_a_bom_and_nan_are_read(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('\ufeff{"question": "q", "answer": "1", "score": NaN}\n', encoding="utf-8")
+    assert run(source, tmp_path / "a.parquet", QA).verdict is Verdict.OK
 
 
 @pytest.mark.parametrize(

@@ -255,11 +255,91 @@ def test_a_server_that_lies_about_its_bytes(tmp_path: Path) -> None:
     assert site.target.read_bytes() == data
 
 
+def leave_part(target: Path, data: bytes, count: int, wrong: bool = False) -> None:
+    """What a killed download leaves: its bytes, and of which file they are."""
+    part = bytes(count) if wrong else data[:count]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    (target.parent / f".{target.name}.part").write_bytes(part)
+    digest = hashlib.sha256(data).hexdigest()
+    (target.parent / f".{target.name}.part.of").write_text(f"{digest} {len(data)}\n")
+
+
+def test_a_part_is_resumed(tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    site = Site(tmp_path, data)
+    leave_part(site.target, data, 40_000)
+    told = Behaviour({FILE: data})
+    with serving(told) as endpoint:
+        site.fetch(endpoint)
+    assert site.target.read_bytes() == data
+    assert any("bytes=40000-" in line for line in told.requests)
+    assert site.names() == ["a.parquet"]
+
+
+def test_a_part_of_another_file_is_not_resumed(tmp_path: Path) -> None:
+    data = os.urandom(100_000)
+    site = Site(tmp_path, data)
+    site.target.parent.mkdir(parents=True)
+    (site.target.parent / ".a.parquet.part").write_bytes(b"of another program")
+    told = Behaviour({FILE: data})
+    with serving(told) as endpoint:
+        site.fetch(endpoint)
+    assert site.target.read_bytes() == data
+    assert not any("bytes=" in line for line in told.requests)
+
+
+def test_wrong_bytes_after_a_resume_start_over(tmp_path: Path) -> None:
+    """A part that was damaged on the disk: the server is not blamed."""
+    data = os.urandom(100_000)
+    site = Site(tmp_path, data)
+    leave_part(site.target, data, 40_000, wrong=True)
+    counted: list[int] = []
+    with serving(Behaviour({FILE: data})) as endpoint:
+        site.fetch(endpoint, progress=counted.append)
+    assert site.target.read_bytes() == data
+    assert sum(counted) == len(data)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("part", [0, 40_000])
+def test_a_page_instead_of_the_file_leaves_the_part(
+    tmp_path: Path, part: int, ranges: bool
+) -> None:
+    """A login page, with status 200 for any request, even for the rest of a file."""
+    data = os.urandom(100_000)
+    site = Site(tmp_path, data)
+    page = b"<!DOCTYPE html><html><body>Log in</body></html>" + bytes(100_000)
+    if part:
+        leave_part(site.target, data, part)
+    told = Behaviour({FILE: data}, sent=page[: len(data)], ranges=False)
+    with serving(told) as endpoint:
+        with pytest.raises(CannotTell, match="page in HTML"):
+            site.fetch(endpoint)
+        assert (site.target.parent / ".a.parquet.part").read_bytes() == data[:part]
+        told.sent, told.ranges = None, ranges
+        site.fetch(endpoint)
+    assert site.target.read_bytes() == data
+
+
+def test_a_slow_line_that_breaks_keeps_what_came(tmp_path: Path) -> None:
+    """Less than 10 MiB between two breaks: every MiB is kept, so the download ends."""
+    data = os.urandom(5_000_000)
+    site = Site(tmp_path, data)
+    told = Behaviour({FILE: data}, cut=1_500_000, cuts=3)
+    with serving(told) as endpoint:
+        site.fetch(endpoint)
+    assert site.target.read_bytes() == data
+    starts = [
+        int(line.rsplit("bytes=", 1)[1].split("-")[0]) for line in told.requests if "bytes=" in line
+    ]
+    assert starts == sorted(starts) and starts[0] >= 1 << 20
+
+
 def test_a_server_without_ranges_starts_again(tmp_path: Path) -> None:
     data = os.urandom(100_000)
     site = Site(tmp_path, data)
     site.target.parent.mkdir(parents=True)
-    (site.target.parent / ".a.parquet.part").write_bytes(data[:40_000])
+    leave_part(site.target, data, 40_000)
     counted: list[int] = []
     with serving(Behaviour({FILE: data}, ranges=False)) as endpoint:
         site.fetch(endpoint, progress=counted.append)
@@ -274,7 +354,7 @@ def test_a_download_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None
     with serving(told) as endpoint:
         site.fetch(endpoint)
     assert site.target.read_bytes() == data
-    assert any("bytes=10485760-" in line for line in told.requests)
+    assert any("bytes=10485760-" in line for line in told.requests)  # ten whole pieces of 1 MiB
 
 
 @pytest.mark.full
@@ -399,8 +479,11 @@ def test_a_read_only_folder(tmp_path: Path, data: bytes) -> None:
 def test_two_fetches_at_once(tmp_path: Path) -> None:
     data = os.urandom(3_000_000)
     site = Site(tmp_path, data)
-    with serving(Behaviour({FILE: data}, pause=0.005)) as endpoint:
+    told = Behaviour({FILE: data}, pause=0.02)
+    with serving(told) as endpoint:
         both = [run(tmp_path, endpoint, site.wanted) for _ in range(2)]
         assert [process.wait() for process in both] == [0, 0]
     assert site.target.read_bytes() == data
     assert site.names() == ["a.parquet"]
+    # The one that waited took the file of the other.
+    assert len([line for line in told.requests if line.startswith("GET")]) == 1

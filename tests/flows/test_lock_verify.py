@@ -74,6 +74,29 @@ def test_a_checkout_is_ok_dirty_moved_missing_or_something_else(
     assert report.data["rows"][0]["state"] == "drift"
 
 
+@pytest.mark.parametrize("how", [".gitignore", "exclude"])
+def test_what_git_ignores_and_python_imports_is_a_finding(
+    tmp_path: Path, upstream: Upstream, how: str
+) -> None:
+    path = write_lock(tmp_path, tree_text(upstream, upstream.commit(1)))
+    checkout = place_tree(tmp_path, "tool", parse_lock(path.read_text()).tree["tool"]).path
+    exclude = checkout / ".git/info/exclude"
+    exclude.parent.mkdir(exist_ok=True)
+    exclude.write_text("wandb/\n*.so\n*.log\n__pycache__/\n")
+    (checkout / "tool/__pycache__").mkdir()
+    for harmless in ("tool/__pycache__/x.cpython-311.pyc", "tool/x.log"):
+        (checkout / harmless).write_text("")
+    assert states(tmp_path) == {"tree.tool": "ok"}
+    (checkout / "wandb").mkdir()
+    (checkout / ("wandb/__init__.py" if how == "exclude" else "tool/fast.so")).write_text("")
+    _, (row,) = verify_entries(parse_lock(path.read_text()), ["tree.tool"], Site(tmp_path))
+    assert row.state == "dirty" and "1 ignored files that Python would import" in row.found
+    # The fix lists it as typed.
+    command = row.fix.partition(", then")[0].split()
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert ("wandb/__init__.py" if how == "exclude" else "tool/fast.so") in listed
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 def test_a_checkout_of_another_user_is_unknown(tmp_path: Path, upstream: Upstream) -> None:
     path = write_lock(tmp_path, tree_text(upstream, upstream.commit(1)))

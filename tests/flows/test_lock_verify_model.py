@@ -13,6 +13,7 @@ from huggingface_hub import constants, hf_hub_download
 from reprise.flows.lock.verify import verify_entries
 from reprise.lock import parse_lock
 from reprise.lock.rows import Row, Site
+from reprise.models.fetch import remember_folder
 
 FILES = {
     "config.json": b'{"model_type": "hy_v3"}',
@@ -77,3 +78,20 @@ def test_a_model_in_one_file_needs_no_index(cache: str, tmp_path: Path) -> None:
     assert row(tmp_path, **locked).state == "ok"
     # An index that the lock names must be there all the same.
     assert row(tmp_path, **locked, index_sha256=digest(INDEX)).state == "missing"
+
+
+def test_the_folder_that_has_the_weights(cache: str, tmp_path: Path) -> None:
+    """`model fetch` and `model check --lock` note it; the cache does not count then."""
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    for file, content in FILES.items():
+        (folder / file).write_bytes(content)
+    locked = {"config_sha256": digest(CONFIG), "index_sha256": digest(INDEX)}
+    assert row(tmp_path, **locked).state == "missing"
+    remember_folder(tmp_path, "tiny", folder)
+    assert row(tmp_path, **locked).state == "ok"
+    (folder / INDEX).write_bytes(b"other")
+    assert row(tmp_path, **locked).state == "drift"
+    (folder / INDEX).unlink()
+    found = row(tmp_path, **locked)
+    assert found.state == "missing" and str(folder) in found.message

@@ -114,6 +114,13 @@ def test_a_single_file_next_to_an_index_is_what_transformers_loads(tmp_path: Pat
     assert "ignores the index" not in messages(check(folder))
 
 
+def test_layers_that_the_index_lacks_are_named_without_the_shards(tmp_path: Path) -> None:
+    folder = model(tmp_path / "m", num_hidden_layers=3)
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    assert "layers without tensors: 2 (of 3)" in messages(check(folder))
+
+
 def test_an_unknown_class_is_unknown(tmp_path: Path) -> None:
     folder = model(tmp_path / "m", architectures=["NewestForCausalLM"])
     report = check(folder)

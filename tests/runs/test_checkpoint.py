@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from saved import cut, dist_ckpt, fsdp, megatron, saved_step, torch_file
+from saved import cut, dist_ckpt, fsdp, megatron, safetensors, saved_step, torch_file
 from typer.testing import CliRunner
 
 from reprise.cli import app
@@ -67,6 +67,78 @@ def test_a_partial_step_is_skipped_and_named(tmp_path: Path, damage: str) -> Non
     alone = check_folder(newer, 2)
     assert alone.exit_code == 1
     assert all(finding.fix for finding in alone.errors())
+
+
+EXTRA = {
+    "merged weights": lambda step: safetensors(step / "merged_hf/model.safetensors"),
+    "a notebook's folder": lambda step: (step / ".ipynb_checkpoints").mkdir(),
+    "a copy that was cut": lambda step: (
+        shutil.copytree(step / "actor", step / "actor_old"),
+        cut(step / "actor_old/model_world_size_2_rank_0.pt"),
+    ),
+    "the data of verl": lambda step: (step / "transfer_queue").mkdir(),
+}
+
+
+@pytest.mark.parametrize("extra", EXTRA)
+def test_a_folder_next_to_a_whole_actor_changes_nothing(tmp_path: Path, extra: str) -> None:
+    saved_step(tmp_path, 40)
+    newest = saved_step(tmp_path, 60)
+    EXTRA[extra](newest)
+    assert newest_complete(tmp_path, 2).path == newest
+    report = check_folder(tmp_path, 2)
+    assert (report.exit_code, report.data["newest_complete"]) == (0, 60)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "missing"),
+    [
+        (("optim",), "optimizer"),
+        (("extra_state",), "extra"),
+        (("optim", "extra_state"), "optimizer and extra"),
+    ],
+)
+def test_weights_alone_are_for_inference(
+    tmp_path: Path, kinds: tuple[str, ...], missing: str
+) -> None:
+    older = saved_step(tmp_path, 40)
+    newer = saved_step(tmp_path, 60)
+    for kind in kinds:
+        for path in (newer / "actor").glob(f"{kind}_*"):
+            path.unlink()
+    words = f"usable for inference, not to resume: {missing} missing"
+    alone = check_folder(newer, 2)
+    assert alone.exit_code == 1 and words in next(alone.errors()).message
+    part = check_folder(newer / "actor", 2)
+    assert part.exit_code == 1 and words in next(part.errors()).message
+    assert newest_complete(tmp_path, 2).path == older
+    (text,) = said(check_folder(tmp_path, 2), TRACKED)
+    assert "names step 60" in text and words in text
+    # A job that saves no optimizer loads none.
+    shutil.rmtree(older)
+    assert newest_complete(tmp_path, 2).path == newer
+
+
+def test_a_rank_beyond_the_world_is_no_checkpoint(tmp_path: Path) -> None:
+    step = saved_step(tmp_path, 40, ranks=1)
+    for path in list((step / "actor").glob("*_rank_0.pt")):
+        path.rename(path.with_name(path.name.replace("rank_0", "rank_1")))
+    report = check_folder(tmp_path, 1)
+    assert report.exit_code == 1
+    assert any("no file of ranks 0 of 1" in text for text in said(report, COMPLETE))
+    assert newest_complete(tmp_path, 1).step is None
+
+
+def test_the_newest_step_of_other_ranks_fails_with_auto(tmp_path: Path) -> None:
+    """resume_mode=auto reads the tracker, and so the step that these ranks cannot load."""
+    saved_step(tmp_path, 40, ranks=2)
+    saved_step(tmp_path, 60, ranks=4)
+    report = check_folder(tmp_path, 2)
+    assert report.exit_code == 1
+    (text,) = said(report, TRACKED)
+    assert "names step 60" in text and "saved by 4 ranks" in text
+    assert "global_step_40" in next(f for f in report.errors() if f.rule == TRACKED).fix
+    assert check_folder(tmp_path, 4).exit_code == 0
 
 
 def test_every_missing_file_is_named_with_its_rank(tmp_path: Path) -> None:

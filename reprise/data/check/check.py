@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
@@ -17,6 +19,7 @@ from reprise.data.check.judging import judge_file, row_name
 from reprise.data.check.lengths import Lengths, judge_lengths, measure_lengths
 from reprise.data.check.repeats import Repeats, count_repeats, prompt_text, rows_at
 from reprise.data.check.router import Router
+from reprise.data.check.schemas import judge_schemas
 from reprise.data.check.settings import Settings
 from reprise.data.check.tokens import ChatTokenizer
 from reprise.data.read.reading import open_source
@@ -33,7 +36,8 @@ Progress = Callable[[str, int, int | None], None]
 class Inputs:
     """What a check needs besides the files. `router` may be the reason why it is missing.
 
-    `image_datasets` is the version of the `datasets` package in the image, when known.
+    `image_datasets` is the version of the `datasets` package in the image, when known, `processor`
+    whether the model has one for images.
     """
 
     router: Router | CannotTell
@@ -41,6 +45,7 @@ class Inputs:
     tokenizer: ChatTokenizer | None = None
     image_datasets: str | None = None
     progress: Progress | None = None
+    processor: bool | None = None
 
 
 @dataclass(slots=True)
@@ -68,9 +73,9 @@ def check_files(
     first, second = sets
     _judge_router(report, first + second, inputs)
     for group in sets:
-        _judge_schemas(report, [item.scan for item in group])
+        judge_schemas(report, [item.scan for item in group])
     if first:
-        rows = sum(item.scan.rows for item in first)
+        rows = sum(_rows_left(item, inputs.settings) for item in first)
         pairs = len(np.unique(np.concatenate([item.scan.pairs for item in first])))
         where = ", ".join(str(item.scan.source.path) for item in first)
         judge_steps(report, rows, pairs, where, inputs.settings)
@@ -84,6 +89,8 @@ def check_files(
 def _check_one(report: Report, path: Path, inputs: Inputs) -> Checked | None:
     settings = inputs.settings
     started = time.monotonic()
+    if glob.has_magic(str(path)) and path.exists() and _pattern_matches(path) != [str(path)]:
+        report.failed("data-file.pattern", str(path), count=len(_pattern_matches(path)))
     try:
         source = open_source(path)
         scan = scan_file(
@@ -95,6 +102,10 @@ def _check_one(report: Report, path: Path, inputs: Inputs) -> Checked | None:
     except OperatorError as error:
         report.failed(error.rule, error.where, error.message, error.fix)
         return None
+    except (pa.ArrowException, OSError) as error:  # damage that only one of the readers sees
+        reason = str(error).splitlines()[0]
+        report.failed("data-file.damaged", str(path), reason=reason)
+        return None
     middle = time.monotonic()
     lengths = measure_lengths(
         scan,
@@ -104,10 +115,24 @@ def _check_one(report: Report, path: Path, inputs: Inputs) -> Checked | None:
     )
     repeats = count_repeats(scan)
     ended = time.monotonic()
-    judge_file(report, scan, settings, inputs.router, inputs.image_datasets)
+    judge_file(report, scan, settings, inputs.router, inputs.image_datasets, inputs.processor)
     _judge_repeats(report, scan, repeats, settings)
     judge_lengths(report, scan, lengths, settings)
     return Checked(scan, repeats, lengths, (middle - started, ended - middle))
+
+
+def _pattern_matches(path: Path) -> list[str]:
+    """The files that a name matches as a pattern, which datasets takes it for."""
+    return glob.glob(str(path))  # noqa: PTH207  (the pattern may be absolute)
+
+
+def _rows_left(item: Checked, settings: Settings) -> int:
+    """The rows that verl's length filter keeps; all of them where lengths are estimates."""
+    limit = settings.max_prompt_length
+    if not settings.filter_overlong or limit is None or not item.lengths.exact:
+        return item.scan.rows
+    tokens = item.lengths.tokens
+    return int(((tokens >= 0) & (tokens <= limit)).sum())
 
 
 def _ticker(
@@ -169,26 +194,6 @@ def _answers(scan: FileScan, group: tuple[int, ...], rows: dict[int, dict[str, A
         truth = reward.get("ground_truth") if isinstance(reward, dict) else None
         answers.append(f"{str(truth)[:40]!r} (row {scan.number(place)})")
     return ", ".join(answers)
-
-
-def _judge_schemas(report: Report, scans: list[FileScan]) -> None:
-    """Columns whose type differs between files: concatenating the data sets fails on them."""
-    if len(scans) < 2:
-        return
-    first = scans[0]
-    types = first.types()
-    for scan in scans[1:]:
-        for name, kind in scan.types().items():
-            if name in types and not types[name].equals(kind):
-                report.failed(
-                    "data-schema.types-differ",
-                    str(scan.source.path),
-                    column=name,
-                    kind=kind,
-                    other=types[name],
-                    file=first.source.path,
-                )
-    report.settle("data-schema")
 
 
 def _summary(item: Checked, settings: Settings) -> dict[str, Any]:

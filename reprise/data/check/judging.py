@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from reprise.core.errors import CannotTell
 from reprise.core.findings import Report, Severity
+from reprise.core.rules import rule_id
 from reprise.data.check.router import Router
 from reprise.data.check.settings import Settings
 from reprise.data.read.parquet import FIELDS
 from reprise.data.read.reading import Source
-from reprise.data.read.rows import Fault
+from reprise.data.read.rows import PARTS, Fault
 from reprise.data.read.scan import FileScan, RowList
+from reprise.data.read.shape import Clash
 
 __all__ = ["judge_file", "row_name"]
 
@@ -38,6 +40,7 @@ def judge_file(
     settings: Settings,
     router: Router | CannotTell,
     image_datasets: str | None = None,
+    processor: bool | None = None,
 ) -> None:
     """Add everything that one pass over a file found, and settle the rules that hold."""
     path = str(scan.source.path)
@@ -46,11 +49,13 @@ def judge_file(
     if not scan.rows:
         report.failed("data-file.empty", path)
     for fault, rows in scan.faults.items():
-        _add_fault(report, scan, fault, rows)
+        if fault.rule != rule_id(PARTS):
+            _add_fault(report, scan, fault, rows)
+    _judge_media(report, scan, processor)
     _judge_columns(report, scan, settings)
     _judge_sources(report, scan, settings, router)
     _judge_footer(report, scan, image_datasets)
-    _judge_nesting(report, scan)
+    _judge_nesting(report, scan, image_datasets)
     for rule in ("data-file", *_RULES):
         if rule != "data-source" or not isinstance(router, CannotTell):
             report.settle(rule)
@@ -135,7 +140,47 @@ def _judge_footer(report: Report, scan: FileScan, image: str | None) -> None:
         report.warn("data-footer.list-type-unknown-image", where, file=where)
 
 
-def _judge_nesting(report: Report, scan: FileScan) -> None:
+def _judge_media(report: Report, scan: FileScan, processor: bool | None) -> None:
+    """Images, videos, audios and contents in parts, which a text-only model cannot take."""
+    found = dict(scan.media)
+    for fault, rows in scan.faults.items():
+        if fault.rule == rule_id(PARTS):
+            found["contents in parts"] = rows
+    for name, rows in found.items():
+        where = row_name(scan.source, rows.shown[0])
+        if processor is None:
+            report.unknown("data-media.model-unknown", where, what=name, rows=rows.text())
+        elif not processor:
+            report.failed("data-media.text-only", where, what=name, rows=rows.text())
+    report.settle("data-media")
+
+
+def _judge_clash(report: Report, where: str, clash: Clash, image: str | None) -> None:
+    """Mixed types: datasets 5.2 reads them as JSON (on_mixed_types); older versions may not."""
+    # In what is read as JSON a text of digits becomes a number.
+    needed = clash.path.startswith(("prompt", "data_source", "reward_model.ground_truth"))
+    plain = not clash.impossible and len(clash.kinds) > 1 and not needed
+    major = (image or "").partition(".")[0]
+    if plain and major.isdigit() and int(major) >= 5:
+        report.warn("data-type.mixed-json", where, places=clash.text(), image=image)
+        return
+    report.failed("data-type.mixed", where, places=clash.text())
+
+
+def _judge_later_chunks(report: Report, scan: FileScan) -> None:
+    """Places that do not fit the types of the first 10 MiB, and texts that are read as dates."""
+    where = str(scan.source.path)
+    uncast = scan.chunks.uncast
+    if uncast:
+        listed = ", ".join(f"{item.path} (line {item.row}: {item.reason})" for item in uncast[:5])
+        report.failed("data-type.later-chunk", f"{where}:{uncast[0].row}", listed=listed)
+    for name, shape in scan.chunks.first.fields.items():
+        for path, row in shape.date_paths(name):
+            if path in ("reward_model.ground_truth", "prompt[].content"):
+                report.failed("data-type.dates", f"{where}:{row}", path=path)
+
+
+def _judge_nesting(report: Report, scan: FileScan, image: str | None) -> None:
     """Objects whose keys differ (readers fill in None) and values that do not fit one type."""
     where = str(scan.source.path)
     sparse: Mapping[str, int] = scan.sparse
@@ -145,9 +190,11 @@ def _judge_nesting(report: Report, scan: FileScan) -> None:
             for name, shape in scan.shape.fields.items()
             for key, absent, _ in shape.sparse_fields(name)
         }
-        for name, shape in scan.shape.fields.items():
-            for clash in shape.clashes(name):
-                report.failed("data-type.mixed", where, places=clash.text())
+        # datasets decides by the first chunk, and casts the others to its types.
+        for name, shape in scan.chunks.first.fields.items():
+            for clash in shape.clashes(name, parquet=False):
+                _judge_clash(report, where, clash, image)
+        _judge_later_chunks(report, scan)
     report.settle("data-null-fill")
     in_prompt = {key: n for key, n in sparse.items() if key.startswith("prompt[]")}
     others = {key: n for key, n in sparse.items() if key not in in_prompt}

@@ -130,7 +130,13 @@ def _report_over(
     truncation = settings.truncation or "error"
     # The rollout at 220e903 and in 0.9.1: _cap_text_prompt_length in
     # verl/experimental/agent_loop/agent_loop.py cuts from the left and does not read truncation.
-    if settings.filter_overlong:
+    if settings.filter_overlong and lengths.exact and rows.count == scan.rows:
+        shortest = int(lengths.tokens.min())
+        report.failed(
+            "data-length.none-left", where, total=scan.rows, limit=settings.max_prompt_length,
+            shortest=shortest, longest=longest, how=lengths.how,
+        )  # fmt: skip
+    elif settings.filter_overlong:
         report.note("data-length.dropped", where, left=scan.rows - rows.count, **found)
     elif truncation == "left":
         report.warn("data-length.cut", where, **found)

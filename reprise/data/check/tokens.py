@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from reprise.core.errors import CannotTell
 
-__all__ = ["CHARS_PER_TOKEN", "ChatTokenizer"]
+__all__ = ["CHARS_PER_TOKEN", "ChatTokenizer", "has_processor"]
 
 # English mathematics has 3 to 4 characters per token, so 3 overestimates the length. Chinese has
 # fewer, so its length is underestimated: the report says so.
@@ -68,6 +68,12 @@ class ChatTokenizer:
             )
         except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError):
             return None
+
+
+def has_processor(folder: Path) -> bool:
+    """Does a model's folder have a processor of images or videos?"""
+    names = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+    return any((folder / name).is_file() for name in names)
 
 
 def _no_tokenizer(folder: Path, reason: str) -> CannotTell:

@@ -6,29 +6,60 @@ import math
 import re
 from typing import Literal
 
-__all__ = ["Extraction", "extract_answer", "normalise_answer"]
+__all__ = ["Extraction", "NoAnswer", "extract_answer", "has_mark", "normalise_answer"]
 
 Extraction = Literal["auto", "gsm8k", "boxed", "raw"]
 
-_HASHES = "####"
+# GSM8K's mark: `#### answer` as the last line. A heading of that level is followed by text.
+_HASHES = re.compile(r"^####[ \t]*(\S[^\n]*)$", re.MULTILINE)
 _GROUPED = re.compile(r"^[-+]?\$?\d{1,3}(,\d{3})+(\.\d+)?%?$")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_EXACT = 1 << 53
 
 
-def extract_answer(text: str, how: Extraction = "auto") -> str | None:
-    """The final answer of a solution; None when the mark that `how` requires is missing.
+class NoAnswer(Exception):
+    """The text has no final answer, or two; the message gives the reason."""
 
-    "gsm8k" takes what follows the last `####`, "boxed" what the last \\boxed{} holds, "raw" the
-    whole text, "auto" the first of the three that applies. Grouping commas of numbers are removed.
+
+def has_mark(text: str) -> bool:
+    """Does the text mark its final answer, by `####` or by \\boxed{}?"""
+    return _after_hashes(text) is not None or _last_boxed(text) is not None
+
+
+def extract_answer(text: str, how: Extraction = "auto", marked: bool = False) -> str:
+    """The final answer of a solution.
+
+    "gsm8k" takes the last line after its `####`, "boxed" what the last \\boxed{} holds, "raw" the
+    whole text. "auto" takes the marked answer; a text without a mark is an answer itself if it is
+    one line and no other row of the file has a mark (`marked`). Grouping commas of numbers are
+    removed. Raises NoAnswer.
     """
-    found: str | None = None
-    if how in ("auto", "gsm8k") and _HASHES in text:
-        found = text.rsplit(_HASHES, 1)[1]
-    elif how in ("auto", "boxed"):
-        found = _last_boxed(text)
-    if found is None and how in ("auto", "raw"):
-        found = text
-    return None if found is None else _ungroup(found.strip())
+    if how == "raw":
+        return _ungroup(text.strip())
+    hashes = _after_hashes(text) if how in ("auto", "gsm8k") else None
+    boxed = _last_boxed(text) if how in ("auto", "boxed") else None
+    found = [_ungroup(item.strip()) for item in (hashes, boxed) if item is not None]
+    if len(set(found)) == 2:
+        raise NoAnswer("#### and \\boxed{} give different answers: choose one with --extract")
+    if found:
+        return found[0]
+    if how != "auto":
+        raise NoAnswer(f"no answer in the form {how}")
+    if marked or "\n" in text.strip():
+        raise NoAnswer(
+            "no #### answer or \\boxed{answer} in the solution (--extract raw takes the whole text)"
+        )
+    return _ungroup(text.strip())
+
+
+def _after_hashes(text: str) -> str | None:
+    """What follows `####` on the last line; a box there is opened."""
+    lines = text.rstrip().rsplit("\n", 1)
+    match = _HASHES.match(lines[-1].strip())
+    if match is None:
+        return None
+    boxed = _last_boxed(match[1])
+    return match[1] if boxed is None else boxed
 
 
 def _ungroup(text: str) -> str:
@@ -70,6 +101,8 @@ def normalise_answer(value: object) -> tuple[str | None, str]:
 def _from_float(value: float) -> tuple[str | None, str]:
     if not math.isfinite(value):
         return None, f"ground_truth is {value}"
+    if value.is_integer() and abs(value) > _EXACT:
+        return None, f"ground_truth is {value!r}, a float whose digits are not exact: use a string"
     if value.is_integer():
         return str(int(value)), "decimal without a fraction written as an integer"
     return repr(value), "decimal number written as a string"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -11,8 +12,10 @@ import pyarrow as pa
 from reprise.core.errors import OperatorError
 from reprise.core.files import sha256_file, writing
 from reprise.core.findings import Report
+from reprise.data.convert.answers import has_mark
 from reprise.data.convert.mapping import ColumnMap
 from reprise.data.convert.passes import COMPUTED, Choices, Kept, Tally, prompt_keys, run_pass
+from reprise.data.convert.reshape import answer_text
 from reprise.data.read.parquet import FIELDS, write_batches
 from reprise.data.read.shape import Shape
 from reprise.data.read.tables import Table, open_table
@@ -38,6 +41,7 @@ def convert(
     _may_write(source, target, choices)
     report = Report(command)
     excluded = prompt_keys(choices.without)
+    choices = replace(choices, mapping=replace(choices.mapping, marked=_any_mark(table, choices)))
     tally = Tally()
     for kept in run_pass(table, choices, excluded, tally, progress):
         _observe(tally, table, kept, choices.mapping)
@@ -61,6 +65,19 @@ def convert(
         "prompts_left_out": tally.left_out,
     }
     return report
+
+
+def _any_mark(table: Table, choices: Choices) -> bool:
+    """Does any row mark its final answer? Reads up to the first one that does."""
+    mapping = choices.mapping
+    if mapping.five_fields or mapping.extract != "auto":
+        return False
+    for chunk in table.chunks():
+        for row in chunk.rows:
+            text = answer_text(row, mapping) if isinstance(row, dict) else None
+            if text is not None and has_mark(text):
+                return True
+    return False
 
 
 def _may_write(source: Path, target: Path, choices: Choices) -> None:

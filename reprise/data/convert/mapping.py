@@ -31,10 +31,12 @@ TEMPLATES = {
 class ColumnMap:
     """The roles of the columns. Without question and messages the input has the five fields.
 
-    `template` holds `{question}`; `roles` renames roles (human -> user). `data_source` and
-    `ability` are values for every row; None keeps the column of that name. `messages` is a column
-    of chat messages, whose last assistant message is the answer unless `answer` names a column.
-    `drop` names columns that are left out.
+    `template` holds `{question}`, and maybe other columns as `{name}`; `roles` renames roles (human
+    -> user). `data_source` and `ability` are values for every row; None keeps the column of that
+    name. `messages` is a column of chat messages, whose last assistant message is the answer unless
+    `answer` names a column.
+    `drop` names columns that are left out. `marked`: some row marks its final answer, so that one
+    without a mark has none (found by the conversion, not an option).
     """
 
     question: str | None = None
@@ -49,6 +51,7 @@ class ColumnMap:
     extract: Extraction = "auto"
     roles: Mapping[str, str] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
+    marked: bool = False
 
     @property
     def five_fields(self) -> bool:
@@ -111,7 +114,7 @@ def read_mapping(path: Path) -> ColumnMap:
         raise OperatorError("data-mapping.unreadable", str(path), reason=shown) from None
     if not isinstance(value, dict):
         raise OperatorError("data-mapping.not-a-mapping", str(path))
-    known = {item.name: item for item in fields(ColumnMap)}
+    known = {item.name: item for item in fields(ColumnMap) if item.name != "marked"}
     options: dict[str, Any] = {str(key).replace("-", "_"): item for key, item in value.items()}
     wrong = [key for key in options if key not in known or not _fits(key, options[key])]
     if wrong:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from reprise.core.findings import Severity
-from reprise.data.convert.answers import extract_answer, normalise_answer
+from reprise.data.convert.answers import NoAnswer, extract_answer, normalise_answer
 from reprise.data.convert.mapping import ColumnMap
 from reprise.data.read.rows import as_list, row_faults
 
-__all__ = ["Refused", "Reshaped", "reshape"]
+__all__ = ["Refused", "Reshaped", "answer_text", "reshape"]
+
+
+# The second part of Alpaca's instruction, empty in most rows.
+ALPACA_INPUT = "input"
+# `{name}` in a template; after a letter it is LaTeX, as in \\boxed{x}.
+_PLACEHOLDER = re.compile(r"(?<![\\A-Za-z}])\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Refused(Exception):
@@ -46,6 +53,17 @@ def reshape(row: Mapping[str, Any], mapping: ColumnMap, place: int) -> Reshaped:
         if fault.severity is Severity.ERROR:
             raise Refused(fault.message)
     return Reshaped(fields, changes)
+
+
+def answer_text(row: Mapping[str, Any], mapping: ColumnMap) -> str | None:
+    """The text in which the final answer is looked for; None where there is none."""
+    if mapping.answer is not None:
+        value = row.get(mapping.answer)
+    else:
+        messages = as_list(row.get(str(mapping.messages))) or ()
+        last = messages[-1] if messages else None
+        value = (last.get("content") or last.get("value")) if isinstance(last, Mapping) else None
+    return value if isinstance(value, str) else None
 
 
 def _extra(row: Mapping[str, Any], mapping: ColumnMap, place: int) -> dict[str, Any]:
@@ -89,8 +107,30 @@ def _from_question(
     text = row[question]
     if not isinstance(text, str) or not text.strip():
         raise Refused(f"{question} is blank or not text")
-    content = mapping.template.replace("{question}", text)
+    content = _PLACEHOLDER.sub(lambda found: _filled(found[1], row, mapping), mapping.template)
+    more = row.get(ALPACA_INPUT)
+    if question == "instruction" and ALPACA_INPUT not in _PLACEHOLDER.findall(mapping.template):
+        if isinstance(more, str) and more.strip():
+            content = f"{content}\n\n{more}"
+            changes.append("column input appended to the instruction")
+        elif more is not None and not isinstance(more, str):
+            raise Refused(f"{ALPACA_INPUT} is not text")
     return _fields(mapping, [{"role": "user", "content": content}], row[answer], changes)
+
+
+def _filled(name: str, row: Mapping[str, Any], mapping: ColumnMap) -> str:
+    """The text for `{name}` of a template: the question, or another column of text."""
+    column = str(mapping.question) if name == "question" else name
+    if column == mapping.answer:
+        raise Refused(f"the template shows the answer: {{{name}}}")
+    if column not in row:
+        raise Refused(f"the template has {{{name}}}, and the row no such column")
+    value = row[column]
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise Refused(f"{column} is not text, and the template needs it")
+    return value
 
 
 def _from_messages(
@@ -116,9 +156,10 @@ def _fields(
     mapping: ColumnMap, messages: list[dict[str, Any]], answer: object, changes: list[str]
 ) -> dict[str, Any]:
     if isinstance(answer, str):
-        found = extract_answer(answer, mapping.extract)
-        if found is None:
-            raise Refused(f"no answer in the form {mapping.extract}")
+        try:
+            found = extract_answer(answer, mapping.extract, mapping.marked)
+        except NoAnswer as reason:
+            raise Refused(str(reason)) from None
         if found != answer.strip():
             changes.append("final answer extracted from the solution")
         answer = found

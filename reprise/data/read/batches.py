@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from reprise.data.read.arrow import Column, pc
-from reprise.data.read.rows import ROLES, as_list
+from reprise.data.read.rows import ROLES, SEARCH_PREFIX, as_list
 
 __all__ = ["BATCH_ROWS", "Batch", "from_arrow", "from_dicts"]
 
@@ -31,8 +31,9 @@ class Batch:
     """Some rows: messages flattened (`offsets` bounds each row's), answers, sources, suspects.
 
     `numbers` holds the 1-based number of each row (of its line in a JSON lines file), `offsets`
-    one entry more. `suspects` flags the rows that may have a fault (blank messages apart, which the
-    scan adds: it knows them by their key).
+    one entry more. `chunk` counts the chunks of a JSON lines file (chunks.py). `suspects` flags the
+    rows that may have a fault (blank messages apart, which the scan adds: it knows them by their
+    key).
     """
 
     numbers: npt.NDArray[np.int64]
@@ -43,6 +44,7 @@ class Batch:
     sources: Column
     indices: Column
     suspects: Mask
+    chunk: int = 0
     _table: Column | None = None
     _dicts: list[dict[str, Any]] = field(default_factory=list)
 
@@ -82,12 +84,12 @@ def from_arrow(table: pa.RecordBatch, first: int, prompt_key: str) -> Batch:
         _text(sources) if sources is not None else _nulls(table.num_rows),
         _text(index) if index is not None else _nulls(table.num_rows),
         ~clean,
-        table,
+        _table=table,
     )
 
 
 def from_dicts(
-    rows: list[dict[str, Any]], numbers: npt.NDArray[np.int64], prompt_key: str
+    rows: list[dict[str, Any]], numbers: npt.NDArray[np.int64], prompt_key: str, chunk: int = 0
 ) -> Batch:
     """One batch of rows that are already Python objects; every one is a suspect."""
     roles: list[str | None] = []
@@ -111,6 +113,7 @@ def from_dicts(
         pa.array([_flat(row.get("data_source")) for row in rows], pa.string()),
         pa.array([_flat(_get(row, "extra_info", "index")) for row in rows], pa.string()),
         np.ones(len(rows), np.bool_),
+        chunk,
         _dicts=rows,
     )
 
@@ -202,7 +205,9 @@ def _clean_texts(column: Column) -> Mask:
 def _clean_source(column: Column | None) -> Mask | np.bool_:
     if column is None or not _is_text(column.type):
         return np.bool_(False)
-    return _flags(column.is_valid())
+    # Scorers of search data want another ground truth than text.
+    search = pc.starts_with(column, SEARCH_PREFIX)
+    return _flags(pc.and_(column.is_valid(), pc.invert(search)))
 
 
 def _clean_extra(column: Column | None) -> np.bool_:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from decimal import Decimal
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ import pyarrow.parquet as pq
 
 from reprise.core.errors import OperatorError
 from reprise.data.read.batches import BATCH_ROWS, Batch, from_arrow, from_dicts
+from reprise.data.read.chunks import CHUNK_BYTES
 from reprise.data.read.parquet import FIELDS, footer_metadata, open_parquet, require_file
 
 __all__ = ["BadLine", "Source", "json_rows", "open_source"]
@@ -56,8 +62,8 @@ class Source:
         if self.parquet:
             yield from self._arrow_batches(prompt_key, fields)
             return
-        for dicts, numbers, bad in _json_batches(self.path):
-            yield from_dicts(dicts, np.asarray(numbers, np.int64), prompt_key), None, bad
+        for chunk, dicts, numbers, bad in _json_batches(self.path):
+            yield from_dicts(dicts, np.asarray(numbers, np.int64), prompt_key, chunk), None, bad
 
     def _arrow_batches(
         self, prompt_key: str, fields: tuple[str, ...]
@@ -94,6 +100,9 @@ def open_source(path: Path) -> Source:
     """
     if path.suffix == ".parquet":
         file = open_parquet(path)
+        twice = next(repeated_names(file.schema_arrow), None)
+        if twice is not None:
+            raise OperatorError("data-file.duplicate-column", str(path), column=twice)
         return Source(
             path, True, file.schema_arrow, file.metadata.num_rows, dict(footer_metadata(file))
         )
@@ -109,45 +118,106 @@ def open_source(path: Path) -> Source:
     return Source(path, False)
 
 
-def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
+def repeated_names(schema: Iterable[Any], path: str = "") -> Iterator[str]:
+    """Columns, and fields of nested types, that share a name with another one."""
+    seen: set[str] = set()
+    for item in schema:
+        name = f"{path}.{item.name}" if path else item.name
+        if item.name in seen:
+            yield name
+        seen.add(item.name)
+        kind = item.type
+        while pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            yield from repeated_names(kind, name)
+
+
+def json_rows(path: Path, exact: bool = False) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
     """Numbered rows of a JSON lines file, or of one JSON array (which is read whole).
 
-    The number is the line's, or the place in the array. Raises OSError as the file system does.
+    The number is the line's, or the place in the array. With `exact` a row with a number of more
+    digits than a float holds is a bad line. Raises OSError as the file system does.
     """
+    for _, number, row in _chunked_rows(path, exact):
+        yield number, row
+
+
+def _chunked_rows(path: Path, exact: bool) -> Iterator[tuple[int, int, dict[str, Any] | BadLine]]:
+    """As `json_rows`, with the number of the chunk (chunks.py) first; an array is one chunk."""
     with path.open("rb") as file:
+        begin = len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0
+        file.seek(begin)
         start = file.read(64).lstrip()
-        file.seek(0)
+        file.seek(begin)
         if start.startswith(b"["):
-            yield from _array_rows(file.read())
+            yield from ((0, *item) for item in _array_rows(file.read(), exact))
             return
+        chunk, chunk_start, place = 0, 0, begin
         for number, line in enumerate(file, 1):
+            if place > chunk_start + CHUNK_BYTES:
+                chunk, chunk_start = chunk + 1, place
+            place += len(line)
             if line.strip():
-                yield number, _parse(line, number)
+                yield chunk, number, _parse(line, number, exact)
 
 
-def _array_rows(text: bytes) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
+def _array_rows(text: bytes, exact: bool) -> Iterator[tuple[int, dict[str, Any] | BadLine]]:
     try:
-        items = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        items = _value(text, exact)
+    except ValueError as error:
         yield 1, BadLine(1, str(error))
         return
     for number, item in enumerate(items, 1):
         yield number, item if isinstance(item, dict) else BadLine(number, "not an object")
 
 
-def _parse(line: bytes, number: int) -> dict[str, Any] | BadLine:
+def _parse(line: bytes, number: int, exact: bool) -> dict[str, Any] | BadLine:
     try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
+        value = _value(line, exact)
+    except ValueError as error:
         return BadLine(number, str(error))
     return value if isinstance(value, dict) else BadLine(number, "not an object")
 
 
+# orjson makes a float of an integer beyond 64 bits; such lines are read by Python's own parser.
+_LONG = re.compile(rb"[0-9]{17}")
+
+
+def _value(text: bytes, exact: bool) -> Any:
+    """The value of a JSON text, its integers exact. Raises ValueError with the reason.
+
+    NaN and Infinity are taken, as Arrow's reader does.
+    """
+    parse_float = _exact_float if exact else float
+    try:
+        if _LONG.search(text):
+            return json.loads(text, parse_float=parse_float)
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if b"NaN" not in text and b"Infinity" not in text:
+            raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("nesting too deep") from None
+    try:
+        return json.loads(text, parse_float=parse_float)
+    except RecursionError:
+        raise ValueError("nesting too deep") from None
+
+
+def _exact_float(text: str) -> float:
+    """A float that has all digits of `text` (17 significant ones always fit)."""
+    value = float(text)
+    if Decimal(text) not in (Decimal(repr(value)), Decimal(f"{value:.17g}")):
+        raise ValueError(f"{text} has more digits than a float holds: write it as a string")
+    return value
+
+
 def _json_batches(
     path: Path,
-) -> Iterator[tuple[list[dict[str, Any]], list[int], list[BadLine]]]:
-    numbered = json_rows(path)
-    while chunk := list(islice(numbered, 4096)):
-        good = [(number, row) for number, row in chunk if isinstance(row, dict)]
-        bad = [row for _, row in chunk if isinstance(row, BadLine)]
-        yield [row for _, row in good], [number for number, _ in good], bad
+) -> Iterator[tuple[int, list[dict[str, Any]], list[int], list[BadLine]]]:
+    for chunk, rows in groupby(_chunked_rows(path, False), key=itemgetter(0)):
+        while part := list(islice(rows, 4096)):
+            good = [(number, row) for _, number, row in part if isinstance(row, dict)]
+            bad = [row for _, _, row in part if isinstance(row, BadLine)]
+            yield chunk, [row for _, row in good], [number for number, _ in good], bad

@@ -13,10 +13,17 @@ import numpy as np
 from reprise.core.findings import Severity
 from reprise.core.rules import rule_id, text_of
 
-__all__ = ["ROLES", "Fault", "as_list", "prompt_faults", "row_faults"]
+__all__ = ["PARTS", "ROLES", "SEARCH_PREFIX", "Fault", "as_list", "prompt_faults", "row_faults"]
 
+# The data sources of verl's search scorer (search_r1_like_qa_em.py at 220e903 and in 0.9.1), which
+# reads ground_truth["target"]; no other scorer does.
+SEARCH_PREFIX = "searchR1_"
 # The roles that the chat templates of Hy3 and Qwen3 render.
 ROLES = ("system", "user", "assistant", "tool")
+
+
+# A content of parts: a fault only for a model without a processor of images.
+PARTS = "data-media.parts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,9 @@ def row_faults(
     if prompt_key in row:
         yield from prompt_faults(row[prompt_key])
     if "reward_model" in row:
-        yield from _reward_faults(row["reward_model"], custom_reward)
+        source = row.get("data_source")
+        search = isinstance(source, str) and source.startswith(SEARCH_PREFIX)
+        yield from _reward_faults(row["reward_model"], custom_reward, search)
     if "data_source" in row:
         source = row["data_source"]
         if not isinstance(source, str):
@@ -136,6 +145,8 @@ def _message_faults(message: object) -> Iterator[Fault]:
             yield _fault("data-type.not-unicode")
     elif as_list(content) is None:
         yield _fault("data-prompt.content-type")
+    else:
+        yield _fault(PARTS)
 
 
 def _role_fault(role: object) -> Fault:
@@ -163,13 +174,16 @@ def _is_blank(message: object) -> bool:
     return isinstance(content, str) and not content.strip()
 
 
-def _reward_faults(reward: object, custom_reward: bool) -> Iterator[Fault]:
+def _reward_faults(reward: object, custom_reward: bool, search: bool) -> Iterator[Fault]:
     if not isinstance(reward, Mapping):
         yield _fault("data-ground-truth.not-an-object")
         return
     truth = reward.get("ground_truth")
     if truth is None:
         yield _fault("data-ground-truth.missing")
+    elif search and not custom_reward:
+        if not _is_search_target(truth):
+            yield _fault("data-ground-truth.no-target")
     elif isinstance(truth, str):
         if _broken(truth):
             yield _fault("data-type.not-unicode")
@@ -177,13 +191,13 @@ def _reward_faults(reward: object, custom_reward: bool) -> Iterator[Fault]:
             yield _fault("data-ground-truth.blank")
         elif truth != truth.strip():
             yield _fault("data-ground-truth.spaces")
-    elif not custom_reward and not _is_search_target(truth):
+    elif not custom_reward:
         kind = "list" if as_list(truth) is not None else type(truth).__name__
         yield _fault_with("data-ground-truth.not-a-string", kind=kind)
 
 
 def _is_search_target(truth: object) -> bool:
-    """verl's search scorer (search_r1_like_qa_em.py at 220e903) reads ground_truth['target']."""
+    """What the search scorer reads."""
     return isinstance(truth, Mapping) and truth.get("target") is not None
 
 

@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from reprise.data.read.arrow import Column, pc
 from reprise.data.read.batches import Batch
+from reprise.data.read.chunks import Chunks
 from reprise.data.read.growing import Growing
 from reprise.data.read.keys import Keys, TextMemo, combine, measure_prompts
+from reprise.data.read.media import MEDIA, media_rows
 from reprise.data.read.parquet import FIELDS
 from reprise.data.read.reading import BadLine, Source
 from reprise.data.read.rows import Fault, row_faults
@@ -65,6 +67,8 @@ class FileScan:
     answers: Counter[str] = field(default_factory=Counter)
     sparse: Counter[str] = field(default_factory=Counter)
     shape: Shape = field(default_factory=Shape)
+    chunks: Chunks = field(default_factory=Chunks)
+    media: dict[str, RowList] = field(default_factory=dict)
     line_numbers: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     prompts: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
     pairs: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
@@ -85,7 +89,7 @@ class FileScan:
         """The Arrow type of each column, as a reader of the whole file would infer it."""
         if self.source.schema is not None:
             return {item.name: item.type for item in self.source.schema}
-        return {name: shape.arrow_type() for name, shape in self.shape.fields.items()}
+        return {name: shape.arrow_type(pa.null()) for name, shape in self.shape.fields.items()}
 
 
 class _Parts:
@@ -128,6 +132,9 @@ def scan_file(
         if progress is not None:
             progress(len(batch.numbers))
     parts.close(scan)
+    scan.chunks.close()
+    for name, number in media_rows(source):
+        scan.media.setdefault(name, RowList()).add(number)
     pa.default_memory_pool().release_unused()
     return scan
 
@@ -139,6 +146,10 @@ def _judge_rows(scan: FileScan, batch: Batch, prompt_key: str, custom_reward: bo
             scan.faults.setdefault(fault, RowList()).add(number)
         if is_json:
             scan.shape.observe(row, number)
+            scan.chunks.observe(row, number, batch.chunk)
+            for name in MEDIA:
+                if row.get(name):
+                    scan.media.setdefault(name, RowList()).add(number)
 
 
 def _count(scan: FileScan, batch: Batch, table: pa.RecordBatch | None, prompt_key: str) -> None:

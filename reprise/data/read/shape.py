@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from reprise.data.read.rows import as_list
 
-__all__ = ["Clash", "Shape"]
+__all__ = ["Clash", "Shape", "is_date"]
 
 Value: TypeAlias = Any  # whatever JSON, Arrow or pandas may hold
 
@@ -24,6 +25,7 @@ _KINDS = (
     (Mapping, "struct"),
 )
 _IMPOSSIBLE = frozenset({"nesting too deep", "int beyond 64 bits", "invalid text"})
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DEPTH = 32  # deeper nesting is refused: parquet readers recurse once or more for each level
 
 
@@ -33,6 +35,11 @@ class Clash:
 
     path: str
     kinds: Mapping[str, int]
+
+    @property
+    def impossible(self) -> bool:
+        """Does it hold a value that no reader takes, beyond the mixture?"""
+        return any(k in _IMPOSSIBLE or k.startswith(("object ", "an object")) for k in self.kinds)
 
     def text(self) -> str:
         """For example `extra_info.index: int (row 1), string (row 7)`."""
@@ -49,6 +56,8 @@ class Shape:
     element: Shape | None = None
     objects: int = 0
     exact: bool = True
+    fraction: bool = False
+    dates: bool = True
 
     def observe(self, value: Value, row: int, depth: int = 0) -> None:
         """Take in `value` of row `row`. Never raises."""
@@ -58,6 +67,10 @@ class Shape:
             kind = "nesting too deep"
         if kind == "int" and abs(int(value)) > _EXACT_FLOAT:
             self.exact = False
+        if kind == "float" and not float(value).is_integer():
+            self.fraction = True
+        if kind == "string" and self.dates:
+            self.dates = is_date(value)
         self.kinds.setdefault(kind, row)
         self.objects += kind == "struct"
         if kind == "struct":
@@ -68,23 +81,40 @@ class Shape:
             for item in as_list(value) or ():
                 self.element.observe(item, row, depth + 1)
 
-    def clashes(self, path: str) -> Iterator[Clash]:
-        """Every path at or below `path` whose values do not fit one type."""
+    def main_kinds(self) -> set[str]:
+        """The kinds without null; integers with fractions are floats, as Arrow reads them."""
+        found = set(self.kinds) - {"null"}
+        return {"float"} if found == {"int", "float"} and self.exact else found
+
+    def date_paths(self, path: str) -> Iterator[tuple[str, int]]:
+        """The paths whose texts are all dates, with their first row: Arrow reads them as such."""
+        if self.dates and set(self.kinds) - {"null"} == {"string"}:
+            yield path, self.kinds["string"]
+        for key, shape in self.fields.items():
+            yield from shape.date_paths(f"{path}.{key}")
+        if self.element is not None:
+            yield from self.element.date_paths(f"{path}[]")
+
+    def clashes(self, path: str, parquet: bool = True) -> Iterator[Clash]:
+        """Every path at or below `path` whose values do not fit one type.
+
+        Parquet cannot store an object without keys either.
+        """
         kinds = {kind: row for kind, row in self.kinds.items() if kind != "null"}
         impossible = any(k in _IMPOSSIBLE or k.startswith("object of type") for k in kinds)
         exact_numbers = set(kinds) == {"int", "float"} and self.exact
         if impossible or (len(kinds) > 1 and not exact_numbers):
             yield Clash(path, kinds)
-        if set(kinds) == {"struct"} and not self.fields:
+        if parquet and set(kinds) == {"struct"} and not self.fields:
             yield Clash(
                 path, {"an object without keys, which parquet cannot store": kinds["struct"]}
             )
         for key, shape in self.fields.items():
             if not _is_unicode(key):
                 yield Clash(f"{path}.{key!r}", {"invalid key": min(shape.kinds.values())})
-            yield from shape.clashes(f"{path}.{key}")
+            yield from shape.clashes(f"{path}.{key}", parquet)
         if self.element is not None:
-            yield from self.element.clashes(f"{path}[]")
+            yield from self.element.clashes(f"{path}[]", parquet)
 
     def sparse_fields(self, path: str) -> Iterator[tuple[str, int, int]]:
         """Keys that some objects at or below `path` lack: how many do, and the first row with it.
@@ -98,20 +128,34 @@ class Shape:
         if self.element is not None:
             yield from self.element.sparse_fields(f"{path}[]")
 
-    def arrow_type(self) -> pa.DataType:
-        """The one type that holds all values seen; a place that was always null is a string."""
+    def arrow_type(self, empty: pa.DataType | None = None) -> pa.DataType:
+        """The one type that holds all values seen.
+
+        A place that was always null is `empty`, by default a string.
+        """
         kinds = set(self.kinds) - {"null"}
+        none = pa.string() if empty is None else empty
         if kinds == {"struct"}:
-            return pa.struct([(key, shape.arrow_type()) for key, shape in self.fields.items()])
+            inner = [(key, shape.arrow_type(empty)) for key, shape in self.fields.items()]
+            return pa.struct(inner)
         if kinds == {"list"}:
-            return pa.list_(self.element.arrow_type() if self.element else pa.string())
-        if kinds == {"int"}:
-            return pa.int64()
+            return pa.list_(self.element.arrow_type(empty) if self.element else none)
         if kinds in ({"float"}, {"int", "float"}):
             return pa.float64()
-        if kinds == {"bool"}:
-            return pa.bool_()
-        return pa.string()
+        if kinds in ({"int"}, {"bool"}):
+            return pa.int64() if kinds == {"int"} else pa.bool_()
+        return pa.string() if kinds else none
+
+
+def is_date(text: str) -> bool:
+    """Does Arrow's reader of JSON take this text for a date or a time?"""
+    if _DATE.match(text) is None:
+        return False
+    try:
+        pa.array([text]).cast(pa.timestamp("s"))
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _kind(value: Value) -> str:

@@ -44,7 +44,11 @@ class Table:
             if self.schema is not None:
                 yield from self._parquet()
             else:
-                rows = _csv_rows(self.path) if self.path.suffix == ".csv" else json_rows(self.path)
+                rows = (
+                    _csv_rows(self.path)
+                    if self.path.suffix == ".csv"
+                    else json_rows(self.path, True)
+                )
                 while part := list(islice(rows, _CHUNK)):
                     yield Chunk([number for number, _ in part], [row for _, row in part])
         except (OSError, pa.ArrowException, UnicodeDecodeError, csv.Error) as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import sha256_file
 from reprise.core.pip import find_pip
-from reprise.hub.registry import Resolved, resolve_tag
+from reprise.hub.registry import Resolved, layers_digest, resolve_tag
 from reprise.images.engine import inspect_image
 from reprise.lock.model import Environment, Image, Package, Tree
 from reprise.lock.requirements import pins_sha256, read_pins
@@ -153,11 +153,15 @@ def _held(name: str, image: Image, tag: str, failures: list[str]) -> Resolved:
         raise OperatorError(
             "image-platform.local-engine", reference, found=held.platform, expected=image.platform
         )
-    return Resolved(digests.pop(), held.id, held.platform)
+    layers = layers_digest(held.layers) if held.layers else None
+    return Resolved(digests.pop(), held.id, held.platform, layers)
 
 
 def _image_changes(tag: str, found: Resolved) -> Changes:
-    return {(): {"want": tag, "digest": found.digest, "image_id": found.image_id}}
+    values: dict[str, Value] = {"want": tag, "digest": found.digest, "image_id": found.image_id}
+    if found.layers_sha256 is not None:
+        values["layers_sha256"] = found.layers_sha256
+    return {(): values}
 
 
 def resolve_package(name: str, package: Package, to: str | None) -> Changes:

@@ -30,6 +30,7 @@ from reprise.lock.model import (
 from reprise.lock.read import data_folder
 from reprise.lock.requirements import Pin, pins_sha256, read_pins
 from reprise.lock.rows import Row, Site, unpinned
+from reprise.models.fetch import weight_folder
 from reprise.trees.checkout import Standing, gitlinks, inspect
 from reprise.trees.git import GitError
 
@@ -117,6 +118,13 @@ def _tree(name: str, tree: Tree, site: Site) -> Row:
         case Standing.MOVED | Standing.SUPERSEDED:
             row.state = "drift"
             row.fix = f"{fetches} if it is clean and yours to move; else lock the commit found"
+        case Standing.OK if found.hidden:
+            row.state, row.expected = "dirty", "no importable file that git ignores"
+            shown = ", ".join(found.hidden[:5])
+            row.found = f"{len(found.hidden)} ignored files that Python would import: {shown}"
+            row.fix = (
+                f"git -C {path} ls-files --others --ignored --exclude-standard, then move them away"
+            )
         case Standing.OK:
             _submodules(row, path, tree)
     return row
@@ -167,8 +175,11 @@ def _data(name: str, data: Data, site: Site) -> Row:
     return row
 
 
-def _model(name: str, model: Model, _site: Site) -> Row:
-    """Config and weight index in the hub's cache at the locked revision; weights are not read."""
+def _model(name: str, model: Model, site: Site) -> Row:
+    """Config and weight index in the folder that has the weights, else in the hub's cache.
+
+    Weights are not read.
+    """
     if model.revision is None:
         return unpinned(name, model)
     row = Row(name, "ok", model.revision)
@@ -176,16 +187,20 @@ def _model(name: str, model: Model, _site: Site) -> Row:
         "config.json": model.config_sha256,
         _INDEX: model.index_sha256,
     }
+    short = name.partition(".")[2]
+    folder = weight_folder(site.root, short)
     for file, expected in wanted.items():
-        found = try_to_load_from_cache(model.repo, file, revision=model.revision)
-        if not isinstance(found, str):
-            if file == _INDEX and expected is None and _in_one_file(model):
+        found = _weight_file(model, file, folder)
+        if found is None:
+            if file == _INDEX and expected is None and _in_one_file(model, folder):
                 continue
-            row.state, row.message = "missing", f"{file} is not in {constants.HF_HUB_CACHE}"
-            short = name.partition(".")[2]
-            row.fix = f"weights in a folder: `reprise model check FOLDER --lock {short}`"
+            where = f"{folder}, where it was fetched," if folder else constants.HF_HUB_CACHE
+            row.state, row.message = "missing", f"{file} is not in {where}"
+            row.fix = (
+                f"`reprise model check FOLDER --lock {short}` (remembers a folder that is right)"
+            )
             return row
-        digest = sha256_file(Path(found))
+        digest = sha256_file(found)
         if expected is None:
             if row.state == "ok":  # a known difference is not hidden by an unknown
                 text = f"the lock has no digest of {file}; it is {digest}"
@@ -197,10 +212,17 @@ def _model(name: str, model: Model, _site: Site) -> Row:
     return row
 
 
-def _in_one_file(model: Model) -> bool:
-    """Whether the cache has the model as one file, which needs no index."""
-    whole = try_to_load_from_cache(model.repo, "model.safetensors", revision=model.revision)
-    return isinstance(whole, str)
+def _weight_file(model: Model, file: str, folder: Path | None) -> Path | None:
+    """A file of the model on this machine."""
+    if folder is not None and folder.is_dir():
+        return folder / file if (folder / file).is_file() else None
+    found = try_to_load_from_cache(model.repo, file, revision=model.revision)
+    return Path(found) if isinstance(found, str) else None
+
+
+def _in_one_file(model: Model, folder: Path | None) -> bool:
+    """Whether the model is there as one file, which needs no index."""
+    return _weight_file(model, "model.safetensors", folder) is not None
 
 
 def _shipped(name: str, shipped: Shipped, site: Site) -> Row:

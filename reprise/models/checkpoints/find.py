@@ -20,6 +20,9 @@ __all__ = ["TRACKER", "Found", "SavedStep", "Tracker", "newest_complete", "read_
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _STEP = re.compile(r"global_step_(\d+)")
+# The folders that verl loads of a step (trainer_base.py, _load_checkpoint). Others belong to the
+# user, or to verl's data (transfer_queue): merged weights, a notebook's checkpoints.
+ROLES = ("actor", "critic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,21 @@ class SavedStep:
     def complete(self) -> bool:
         """Whether a job with the right number of ranks can resume from it."""
         kinds = {part.kind for part in self.parts}
-        return bool(self.parts) and not self.faults and not kinds & {Kind.EMPTY, Kind.OTHER}
+        whole = bool(self.parts) and not self.faults and not self.lacks
+        return whole and not kinds & {Kind.EMPTY, Kind.OTHER}
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What a resume needs and no rank has saved; see Part.lacks."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.lacks))
+
+    def weights_only(self) -> str | None:
+        """Why the step is for inference only; None if it has what a resume needs."""
+        if not self.lacks:
+            return None
+        return (
+            f"usable for inference, not to resume: {' and '.join(self.lacks)} missing of all ranks"
+        )
 
     def why_not(self, world_size: int | None = None) -> str | None:
         """Why a job (of `world_size` ranks, if given) cannot resume from it; None if it can."""
@@ -61,6 +78,8 @@ class SavedStep:
                 return f"incomplete: {part.role}/ has no file that verl writes"
         if not self.parts:
             return "incomplete: the folder of a role (actor/) is missing"
+        if (why := self.weights_only()) is not None:
+            return why
         refusals = (part.refusal(world_size) for part in self.parts)
         return next((text for text in refusals if text), None)
 
@@ -101,7 +120,7 @@ def read_tracker(folder: Path) -> Tracker:
 def read_step(path: Path) -> SavedStep:
     """Inspect one `global_step_N` folder. Raises OSError when it cannot be listed."""
     match = _STEP.fullmatch(path.name)
-    parts = tuple(read_part(item) for item in sorted(path.iterdir()) if item.is_dir())
+    parts = tuple(read_part(path / role) for role in ROLES if (path / role).is_dir())
     fault = zip_fault(path / "data.pt")
     data = FileFault(path / "data.pt", fault) if fault is not None else None
     return SavedStep(int(match[1]) if match else -1, path, parts, data)
@@ -137,10 +156,12 @@ def newest_complete(
 
     Steps above `at_most` are skipped: verl writes a step's metrics after its checkpoint, so a
     step that was saved but not recorded would leave a gap in the curve. Older ones are not checked.
-    A missing folder has no checkpoint. Only names, sizes and the ends of files are read.
+    A missing folder has no checkpoint. Only names, sizes and the ends of files are read. Where no
+    step has an optimizer, the job saves none and loads none: then the newest weights count.
     Raises OperatorError when it cannot be listed.
     """
     skipped: list[tuple[Path, str]] = []
+    weights: SavedStep | None = None
     for path in step_folders(folder) if folder.exists() else []:
         try:
             step = read_step(path)
@@ -152,5 +173,10 @@ def newest_complete(
             why = f"was saved, but the metrics end at step {at_most}"
         if why is None:
             return Found(step.step, path, tuple(skipped))
+        if why == step.weights_only() and (at_most is None or step.step <= at_most):
+            weights = weights or step
         skipped.append((path, why))
+    if weights is not None:
+        left = tuple(item for item in skipped if item[0] != weights.path)
+        return Found(weights.step, weights.path, left)
     return Found(None, None, tuple(skipped))

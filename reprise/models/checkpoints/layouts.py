@@ -66,6 +66,17 @@ class Part:
         """The folder's name: actor, critic."""
         return self.path.name
 
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What verl saves by default for a resume, and no rank has: such weights are for inference.
+
+        verl loads what it saves (checkpoint.load_contents follows save_contents).
+        """
+        if self.kind not in (Kind.FSDP, Kind.MEGATRON) or not self.contents:
+            return ()
+        wanted = ("optimizer", "extra") if self.kind is Kind.FSDP else ("optimizer", "rng_state")
+        return tuple(name for name in wanted if name not in self.contents)
+
     def refusal(self, world_size: int | None) -> str | None:
         """Why a job (of `world_size` ranks, if given) cannot resume from it; else None."""
         if self.kind is Kind.FSDP and world_size and self.world_size != world_size:
@@ -153,7 +164,9 @@ def _fsdp(path: Path, names: set[str]) -> Part:
 
 def _absent(path: Path, size: int, ranks: set[int]) -> Iterator[FileFault]:
     """The ranks without any file, in one fault."""
-    if ranks and len(ranks) < size:
+    if ranks and len(ranks) == size:
+        yield FileFault(path, f"no file of ranks {spans(ranks)} of {size}: the files are of others")
+    elif ranks:
         text = (
             f"files of ranks {spans(ranks)} of {size} are missing; they are on the disks of other "
             "nodes (under the same path) if trainer.default_local_dir is relative or not shared"

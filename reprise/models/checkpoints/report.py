@@ -74,7 +74,7 @@ def _judge_steps(report: Report, folder: Path, steps: list[SavedStep], size: int
         report.passed(COMPLETE)
         if size:
             report.settle(RANKS)
-    _judge_tracker(report, tracker, steps, usable)
+    _judge_tracker(report, tracker, steps, usable, size)
     report.data |= {
         "folder": str(folder),
         "tracker": tracker.step,
@@ -131,6 +131,9 @@ def _judge_part(report: Report, part: Part, size: int | None) -> None:
     report.settle(COMPLETE)
     for remark in part.remarks:
         report.note(COMPLETE, str(part.path), remark)
+    if part.lacks and not part.faults:
+        missing = " and ".join(part.lacks)
+        report.failed("run-checkpoint-complete.weights-only", str(part.path), missing=missing)
     if not part.faults and (refusal := part.refusal(size)) is not None:
         fix = "; ".join(part.remarks) or f"resume with {part.world_size} ranks"
         report.failed(RANKS, str(part.path), refusal, fix)
@@ -142,7 +145,11 @@ def _judge_part(report: Report, part: Part, size: int | None) -> None:
 
 
 def _judge_tracker(
-    report: Report, tracker: Tracker, steps: list[SavedStep], usable: SavedStep | None
+    report: Report,
+    tracker: Tracker,
+    steps: list[SavedStep],
+    usable: SavedStep | None,
+    size: int | None,
 ) -> None:
     """Check the tracker, which is all that `resume_mode=auto` reads."""
     there = {step.step: step for step in steps}
@@ -163,7 +170,7 @@ def _judge_tracker(
     if named is None:
         report.failed("run-checkpoint-tracker.step-missing", where, **found)
         return
-    why = named.why_not()
+    why = named.why_not(size)
     if why is not None:
         report.failed("run-checkpoint-tracker.step-unusable", where, reason=why, **found)
         return
