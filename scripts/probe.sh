@@ -81,6 +81,12 @@ network() {
         [ -d "$port" ] || continue
         device=${port#/sys/class/infiniband/}
         fact rdma "${device%%/*} ${port##*/} $(cat "$port/state" 2>/dev/null | tr ' ' '_') $(cat "$port/rate" 2>/dev/null | tr ' ' '_') $(cat "$port/link_layer" 2>/dev/null)"
+        errors=
+        for name in symbol_error link_downed link_error_recovery port_rcv_errors \
+            local_link_integrity_errors excessive_buffer_overrun_errors; do
+            value=$(cat "$port/counters/$name" 2>/dev/null) && errors="$errors $name=$value"
+        done
+        [ -z "$errors" ] || fact rdma.errors "${device%%/*}:${port##*/}$errors"
         for gid in "$port"/gids/*; do
             value=$(cat "$gid" 2>/dev/null) || continue
             case $value in '' | 0000:0000:0000:0000:0000:0000:0000:0000) continue ;; esac
@@ -115,7 +121,12 @@ listening() {
                 session = ""
                 if (match($0, /session_[0-9_-]+/)) session = substr($0, RSTART, RLENGTH)
                 print "= ray " $1, $2, $3 "_" $4 "_" $5 "_" $6 "_" $7, $8, session
-            }'
+            }
+            # The kernel cuts a name after 15 characters.
+            $8 ~ /^(chronyd|ntpd|openntpd|ntpd-rs-daemon|systemd-timesyn|ptp4l|phc2sys)$/ {
+                print "= timesync " $8
+            }
+            $1 == 1 { print "= init " $8 }'
     else
         blank ray 'ps: command not found'
     fi

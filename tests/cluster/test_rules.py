@@ -232,8 +232,10 @@ def test_what_fails_most_on_h20() -> None:
     report = judged(texts)
     assert "start nvidia-fabricmanager" in of(report, "fabric-manager")[0].fix
     assert "modprobe nvidia_peermem" in of(report, "gpu-peermem")[0].fix
-    assert "row remapping failed" in of(report, "gpu-rows")[0].message
-    assert "Xid (PCI:0000:38:00): 79" in of(report, "gpu-xid")[0].message
+    assert "row remapping failed on GPU 00000000:38:00.0" in of(report, "gpu-rows")[0].message
+    (xid,) = of(report, "gpu-xid")
+    assert xid.severity is Severity.ERROR
+    assert "Xid 79 (GPU has fallen off the bus) of GPU PCI:0000:38:00" in xid.message
 
 
 def test_rdma() -> None:
