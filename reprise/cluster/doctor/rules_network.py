@@ -80,6 +80,7 @@ def _hostname_address(
 def _variables(host: Host, facts: Facts, address: Address, context: Context, marks: Marks) -> None:
     held = {a.interface for a in facts.addresses()}
     environment = {**facts.environment(), **context.site.variables}
+    before = len(marks.marks)
     for name in union(lambda vendor: vendor.interface_variables):
         value = environment.get(name)
         if value is None or value.startswith("^"):
@@ -95,7 +96,7 @@ def _variables(host: Host, facts: Facts, address: Address, context: Context, mar
             marks.warn("interface.other-route", host.name, name=name, value=value, interface=right)
         else:
             marks.good("interface", host.name)
-    if not any(mark.rule == "interface" and mark.host == host.name for mark in marks.marks):
+    if len(marks.marks) == before:
         marks.good("interface", host.name)
 
 
