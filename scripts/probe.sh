@@ -81,6 +81,12 @@ network() {
         [ -d "$port" ] || continue
         device=${port#/sys/class/infiniband/}
         fact rdma "${device%%/*} ${port##*/} $(cat "$port/state" 2>/dev/null | tr ' ' '_') $(cat "$port/rate" 2>/dev/null | tr ' ' '_') $(cat "$port/link_layer" 2>/dev/null)"
+        errors=
+        for name in symbol_error link_downed link_error_recovery port_rcv_errors \
+            local_link_integrity_errors excessive_buffer_overrun_errors; do
+            value=$(cat "$port/counters/$name" 2>/dev/null) && errors="$errors $name=$value"
+        done
+        [ -z "$errors" ] || fact rdma.errors "${device%%/*}:${port##*/}$errors"
         for gid in "$port"/gids/*; do
             value=$(cat "$gid" 2>/dev/null) || continue
             case $value in '' | 0000:0000:0000:0000:0000:0000:0000:0000) continue ;; esac
@@ -114,27 +120,40 @@ listening() {
             $8 ~ /^(gcs_server|raylet)$/ {
                 session = ""
                 if (match($0, /session_[0-9_-]+/)) session = substr($0, RSTART, RLENGTH)
-                print "= ray " $1, $2, $3 "_" $4 "_" $5 "_" $6 "_" $7, $8, session
-            }'
+                # The folder of a cluster that reprise started.
+                folder = ""
+                if (match($0, /\/[^ =,:"]*\/rp-[0-9a-f]+\//)) folder = substr($0, RSTART, RLENGTH - 1)
+                print "= ray " $1, $2, $3 "_" $4 "_" $5 "_" $6 "_" $7, $8, (session == "" ? "-" : session), folder
+            }
+            # The kernel cuts a name after 15 characters.
+            $8 ~ /^(chronyd|ntpd|openntpd|ntpd-rs-daemon|systemd-timesyn|ptp4l|phc2sys)$/ {
+                print "= timesync " $8
+            }
+            $1 == 1 { print "= init " $8 }'
     else
         blank ray 'ps: command not found'
     fi
-    if [ -n "$P_MARK" ]; then
-        # With their children: a worker's title can have overwritten its environment.
-        marked=$(grep -lF "REPRISE_CLUSTER=$P_MARK" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | tr '\n' ' ')
-        cat /proc/[0-9]*/stat 2>/dev/null |
-            sed -n 's/^\([0-9]*\) (\(.*\)) . \([0-9]*\) .*/\1 \3 \2/p' | awk -v marked="$marked" '
-            BEGIN { count = split(marked, list, " "); for (i = 1; i <= count; i++) mine[list[i]] = 1 }
-            { parent[$1] = $2; name[$1] = $3 }
-            END {
-                do {
-                    more = 0
-                    for (pid in parent)
-                        if (!(pid in mine) && (parent[pid] in mine)) { mine[pid] = 1; more = 1 }
-                } while (more)
-                for (pid in mine) if (pid in name) print "= own " pid, name[pid]
-            }'
-    fi
+    family reprise REPRISE_CLUSTER=
+    [ -z "$P_MARK" ] || family own "REPRISE_CLUSTER=$P_MARK"
+}
+
+# KEY TEXT: processes with the text in their environment, and their children: a worker's title can
+# have overwritten its environment. Environments of other users cannot be read.
+family() {
+    marked=$(grep -lF "$2" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | tr '\n' ' ')
+    [ -n "$marked" ] || return 0
+    cat /proc/[0-9]*/stat 2>/dev/null |
+        sed -n 's/^\([0-9]*\) (\(.*\)) . \([0-9]*\) .*/\1 \3 \2/p' | awk -v marked="$marked" -v key="$1" '
+        BEGIN { count = split(marked, list, " "); for (i = 1; i <= count; i++) mine[list[i]] = 1 }
+        { parent[$1] = $2; name[$1] = $3 }
+        END {
+            do {
+                more = 0
+                for (pid in parent)
+                    if (!(pid in mine) && (parent[pid] in mine)) { mine[pid] = 1; more = 1 }
+            } while (more)
+            for (pid in mine) if (pid in name) print "= " key " " pid, name[pid]
+        }'
 }
 
 # GPUs on the PCI bus and device files of drivers: they show a GPU that no tool was asked for, or that

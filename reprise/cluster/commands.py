@@ -97,6 +97,9 @@ def _variables(record: Record, node: Node, machine: Machine, site: Site) -> dict
         **{name: covering(existing, names) for name in _NO_PROXY},
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": f"{record.root}/token",
+        # Two listeners of the head that have no flag; by default their ports are ephemeral ones.
+        "AUTOSCALER_METRIC_PORT": str(site.ports.autoscaler_metrics),
+        "DASHBOARD_METRIC_PORT": str(site.ports.dashboard_metrics),
         "RAY_DISABLE_DOCKER_CPU_WARNING": "1",
         # Scratch files of killed processes are removed with the cluster's folder.
         "TMPDIR": given.get("TMPDIR", record.root),

@@ -17,7 +17,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import write_text
 from reprise.core.findings import Report
 
-__all__ = ["Found", "allocation", "hostfile_text", "site_text", "write_new"]
+__all__ = ["Found", "allocation", "hostfile_text", "site_text", "slurm_allocation", "write_new"]
 
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 
@@ -31,15 +31,27 @@ class Found:
     slots: int | None = None
 
 
+def slurm_allocation(environment: Mapping[str, str]) -> Found | None:
+    """The nodes of the Slurm job that this process runs in; None outside of one.
+
+    Slots are the GPUs of a node: SLURM_GPUS_ON_NODE, else SLURM_GPUS_PER_NODE (8, or h20:8).
+    """
+    listed = environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST")
+    if not listed:
+        return None
+    texts = (environment.get(name, "") for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"))
+    counts = [int(count) for text in texts if (count := text.rpartition(":")[2]).isdigit()]
+    slots = next((count for count in counts if count > 0), None)
+    return Found(tuple(unfold([listed])), "SLURM_JOB_NODELIST", slots)
+
+
 def allocation(environment: Mapping[str, str], mpi_hostfile: Path) -> Found | None:
     """The node list of SLURM, PBS, Volcano or the Kubernetes MPI operator; else None.
 
     `mpi_hostfile` is where the MPI operator mounts its hostfile (/etc/mpi/hostfile).
     """
-    gpus = environment.get("SLURM_GPUS_ON_NODE", "")
-    slots = int(gpus) if gpus.isdigit() and int(gpus) > 0 else None
-    if listed := environment.get("SLURM_JOB_NODELIST"):
-        return Found(tuple(unfold([listed])), "SLURM_JOB_NODELIST", slots)
+    if (found := slurm_allocation(environment)) is not None:
+        return found
     if (named := environment.get("PBS_NODEFILE")) and Path(named).is_file():
         lines = Path(named).read_text(encoding="utf-8").split()
         return Found(tuple(dict.fromkeys(lines)), f"PBS_NODEFILE={named}")

@@ -79,6 +79,8 @@ class Ports(_Table):
     agent_grpc: int = 8269
     agent_http: int = 8270
     metrics: int = 8271
+    autoscaler_metrics: int = 8273
+    dashboard_metrics: int = 8274
     worker_low: int = 10002
     worker_high: int = 19999
 
@@ -91,7 +93,7 @@ class Ports(_Table):
 
     def of_head(self) -> dict[str, int]:
         """Ports on the head, by name."""
-        names = ("gcs", "dashboard", "client")
+        names = ("gcs", "dashboard", "client", "autoscaler_metrics", "dashboard_metrics")
         return {name: getattr(self, name) for name in names} | self.of_worker()
 
     def of_worker(self) -> dict[str, int]:

@@ -22,6 +22,7 @@ from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.progress import task
 from reprise.core.project import Project
+from reprise.flows.ray_address import ask_ray
 from reprise.lock.model import Lock
 from reprise.lock.read import read_lock
 from reprise.lock.requirements import read_pins
@@ -197,6 +198,12 @@ def examine(selection: Selection, project: Project, active: bool) -> tuple[Repor
         with Ssh(selection.site.ssh) as ssh, task("all-reduce"):
             figure = all_reduce(context, ssh, scripts_of(project), marks, baseline_of(context))
     report = report_of(context, marks)
+    address = os.environ.get("RAY_ADDRESS")
+    if selection.hostfile is None and address and address != "auto":
+        # The rule on the variable's form is part of the answer.
+        report.checks = [check for check in report.checks if check.rule != "ray-address"]
+        report.findings = [found for found in report.findings if found.rule != "ray-address"]
+        report.absorb(ask_ray(address))
     if active:
         report.data["bandwidth_gbit_per_s"] = figure
     return report, marks

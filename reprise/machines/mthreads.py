@@ -17,6 +17,7 @@ _KEY = "gpu.mthreads"
 _DRIVER = re.compile(r"Driver Version:\s*(\S+)")
 _GPU = re.compile(r"^(\d+)\s+(MTT \S+(?: \S+)*?)\s*\|\s*([0-9a-fA-F:.]+)\s*\|(.*)$")
 _MEMORY = re.compile(r"(\d+)MiB\s*\((\d+)MiB\)")
+_LANES = re.compile(r"\b(\d+)x\((\d+)x\)")
 _PROCESS = re.compile(r"^(\d+)\s+(\d+)\s+\S.*?\s(\d+)MiB\s*$")
 
 
@@ -86,8 +87,61 @@ class MooreThreads:
         ]
 
     def health(self, facts: Facts, profile: Profile) -> Iterator[Health]:
-        """Nothing: mthreads-gmi reports no counters of errors in its table."""
-        yield from ()
+        """PCIe lane width and ECC mode, in the lines below each GPU; it shows no error counters."""
+        blocks = _blocks(facts.all(_KEY))
+        if not blocks:
+            return
+        yield from _lanes(blocks)
+        yield from _ecc(blocks)
+
+
+def _blocks(lines: Sequence[str]) -> dict[str, list[str]]:
+    """The lines below each GPU's first line, by the GPU's number and address."""
+    blocks: dict[str, list[str]] = {}
+    gpu = None
+    for line in lines:
+        if match := _GPU.match(line):
+            gpu = f"{match[1]} ({match[3]})"
+            blocks[gpu] = []
+        elif re.match(r"^[+-]{3}", line.strip()):
+            gpu = None
+        elif gpu is not None:
+            blocks[gpu].append(line)
+    return blocks
+
+
+def _lanes(blocks: Mapping[str, Sequence[str]]) -> Iterator[Health]:
+    narrow, unread = [], []
+    for gpu, lines in blocks.items():
+        match = next((found for line in lines if (found := _LANES.search(line))), None)
+        if match is None:
+            unread.append(gpu)
+        elif int(match[1]) < int(match[2]):
+            narrow.append(f"{gpu}: x{match[1]} of x{match[2]}")
+    if narrow:
+        yield Health.warn("gpu-pcie.narrow", gpus=", ".join(narrow), tool="mthreads-gmi")
+    if unread:
+        yield Health.unknown("gpu-pcie.unread", gpus=", ".join(unread), tool="mthreads-gmi")
+    if not narrow and not unread:
+        yield Health.good("gpu-pcie")
+
+
+def _ecc(blocks: Mapping[str, Sequence[str]]) -> Iterator[Health]:
+    """The ECC mode is the last cell of a GPU's third line: "On-die, EDC", "Off", "N/A"."""
+    off, unread = [], []
+    for gpu, lines in blocks.items():
+        mode = lines[1].rpartition("|")[2].strip() if len(lines) > 1 else ""
+        if re.fullmatch(r"(?i)off|disabled|no", mode):
+            off.append(gpu)
+        elif not mode or mode == "N/A":
+            unread.append(gpu)
+    if off:
+        yield Health.warn("gpu-ecc.off", gpus=", ".join(off), tool="mthreads-gmi")
+    if unread:
+        gpus = ", ".join(unread)
+        yield Health.unknown("gpu-ecc.mode-unread", gpus=gpus, tool="mthreads-gmi")
+    if not off and not unread:
+        yield Health.good("gpu-ecc")
 
 
 ACCELERATOR: Accelerator = MooreThreads()

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from reprise.machines import nvidia_state
 from reprise.machines.accelerator import Accelerator, Facts, Gpu, Health, Reading, Use, owner_of
 from reprise.machines.profile import Profile
 
@@ -20,17 +21,20 @@ _CSV = "--format=csv,noheader"
 # `code` is the exit status of `rows`: after a time limit, or without the tool, the driver is not
 # queried again.
 _QUESTION = f"""\
+service fabricmanager nvidia-fabricmanager
+module peermem nvidia_peermem nv_peer_mem
+kernel_log xid 'NVRM: Xid'
 rows {_KEY} 5 nvidia-smi --query-gpu={_FIELDS} {_CSV},nounits
 case $code in 124 | 127 | 137) return ;; esac
 rows gpu.app 3 nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory {_CSV},nounits
 rows gpu.remapped 3 nvidia-smi --query-remapped-rows=gpu_bus_id,remapped_rows.uncorrectable,\
 remapped_rows.pending,remapped_rows.failure {_CSV}
-service fabricmanager nvidia-fabricmanager
-module peermem nvidia_peermem nv_peer_mem
-kernel_log xid 'NVRM: Xid'
-"""
+{nvidia_state.QUESTION}"""
 # "... for GPU 0000:0B:00.0: Unknown Error", "... for GPU0: GPU is lost": the bus, or the index.
 _LOST = re.compile(r"^Unable to \w+ the device handle for (GPU.*)$")
+# A value of a row that stands for the whole GPU: [GPU is lost], [GPU requires reset].
+_DEAD = re.compile(r"\[(GPU is lost|GPU requires reset|GPU reset required|Reset Required)\]", re.I)
+_BUS = re.compile(r"^[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]$")
 _INVENTORY = ("--query-gpu=name,driver_version,memory.total", _CSV)
 _INVENTORY_SECONDS = 30.0
 
@@ -88,7 +92,9 @@ class Nvidia:
             return None
         for line in facts.all(_KEY):
             parts = [part.strip() for part in line.split(",")]
-            if parts[0].isdigit():
+            if parts[0].isdigit() and (dead := _DEAD.search(line)):
+                lost.append(f"GPU {line.split(',')[0]} ({_bus(parts)}): {dead[1]}")
+            elif parts[0].isdigit():
                 gpus.append(_gpu(parts))
             elif match := _LOST.match(line.strip()):
                 lost.append(match[1])
@@ -113,13 +119,19 @@ class Nvidia:
         return found
 
     def health(self, facts: Facts, profile: Profile) -> Iterator[Health]:
-        """Fabric manager, row remapping, Xid errors and the peer memory module."""
+        """Fabric manager, NVLink, row remapping, Xid errors, state, clocks, peer memory module."""
         if not facts.all(_KEY):
+            # A driver that does not answer has often left the reason in the kernel log.
+            if facts.all("xid"):
+                yield from nvidia_state.xid_errors(facts)
             return
         if profile.fabric_manager:
             yield _fabric(facts)
+            yield from nvidia_state.links(facts)
         yield from _rows(facts)
-        yield _xid(facts)
+        yield from nvidia_state.xid_errors(facts)
+        yield from nvidia_state.state(facts)
+        yield from nvidia_state.clocks(facts)
         if profile.rdma and facts.one("peermem") == "no":
             yield Health.warn("gpu-peermem.not-loaded")
         else:
@@ -142,6 +154,10 @@ def _gpu(parts: Sequence[str]) -> Gpu:
     )
 
 
+def _bus(parts: Sequence[str]) -> str:
+    return next((part for part in parts if _BUS.match(part)), "bus unknown")
+
+
 def _text(value: str) -> str | None:
     return None if not value or value.startswith("[") or value in ("N/A", "ERR!") else value
 
@@ -161,41 +177,44 @@ def _fabric(facts: Facts) -> Health:
 
 
 def _rows(facts: Facts) -> Iterator[Health]:
+    """Row remapping; GPUs with the same fault share a finding."""
     lines = [line for line in facts.all("gpu.remapped") if not _LOST.match(line.strip())]
     why = facts.why("gpu.remapped")
     if why is not None:
         yield Health.unknown("gpu-rows.unread", why=why)
-    found = [health for line in lines if (health := _row(line)) is not None]
-    yield from found
-    if not found and why is None:
+    kinds: dict[str, list[str]] = {"failed": [], "pending": [], "not-reported": [], "remapped": []}
+    for line in lines:
+        kind, gpu = _row(line)
+        if kind:
+            kinds[kind].append(gpu)
+    shown = {kind: ", ".join(gpus) for kind, gpus in kinds.items()}
+    ids = ",".join(kinds["pending"])
+    if shown["failed"]:
+        yield Health.error("gpu-rows.failed", gpus=shown["failed"])
+    if shown["pending"]:
+        yield Health.error("gpu-rows.pending", gpus=shown["pending"], ids=ids)
+    if shown["not-reported"]:
+        yield Health.unknown("gpu-rows.not-reported", gpus=shown["not-reported"])
+    if shown["remapped"]:
+        yield Health.warn("gpu-rows.remapped", gpus=shown["remapped"])
+    if why is None and not any(shown.values()):
         yield Health.good("gpu-rows")
 
 
-def _row(line: str) -> Health | None:
-    """One GPU's row remapping; None when nothing was remapped."""
-    bus, uncorrectable, pending, failure = [
-        *(part.strip() for part in line.split(",")),
-        *([""] * 4),
-    ][:4]
-    if failure and _text(failure) and failure not in ("0", "No", "Not Supported"):
-        return Health.error("gpu-rows.failed", bus=bus, failure=failure)
-    if pending and _text(pending) and pending not in ("0", "No", "Not Supported"):
-        return Health.error("gpu-rows.pending", bus=bus)
+def _row(line: str) -> tuple[str, str]:
+    """Kind of one GPU's row remapping, and the GPU in the finding; an empty kind: no remapping."""
+    words = [*(part.strip() for part in line.split(",")), *([""] * 4)]
+    bus, uncorrectable, pending, failure = words[:4]
+    fine = ("0", "No", "Not Supported")
+    if failure and _text(failure) and failure not in fine:
+        return "failed", bus
+    if pending and _text(pending) and pending not in fine:
+        return "pending", bus
     if "N/A" in line or "[" in line or "Not Supported" in line or not failure:
-        return Health.unknown("gpu-rows.not-reported", bus=bus)
+        return "not-reported", bus
     if uncorrectable not in ("0", "No"):
-        return Health.warn("gpu-rows.remapped", bus=bus, count=uncorrectable)
-    return None
-
-
-def _xid(facts: Facts) -> Health:
-    if facts.one("xid.read") is None:
-        why = facts.why("xid.read") or "no answer"
-        return Health.unknown("gpu-xid.unread", why=why)
-    if lines := facts.all("xid"):
-        found = [match[0] for line in lines if (match := re.search(r"Xid \([^)]*\): \d+", line))]
-        return Health.warn("gpu-xid.found", errors=", ".join(dict.fromkeys(found)))
-    return Health.good("gpu-xid")
+        return "remapped", f"{bus} ({uncorrectable})"
+    return "", bus
 
 
 ACCELERATOR: Accelerator = Nvidia()

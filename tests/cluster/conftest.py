@@ -47,10 +47,11 @@ class Operator:
     bed: Bed
     profile: str = "cpu"
     extra: str = ""
+    home: str = "state"
 
     @property
     def state(self) -> Path:
-        return self.bed.folder / "state"
+        return self.bed.folder / self.home
 
     def environment(self) -> dict[str, str]:
         site = self.bed.folder / "site.toml"

@@ -48,7 +48,12 @@ BASE = f"""\
 = complete yes
 """
 
-GPU = "= gpu.nvidia {n}, NVIDIA H20, 97871, 0, 570.133.20, 00000000:{n}8:00.0, GPU-{n}\n"
+GPU = """\
+= gpu.nvidia {n}, NVIDIA H20, 97871, 0, 570.133.20, 00000000:{n}8:00.0, GPU-{n}
+= gpu.state {n}, 00000000:{n}8:00.0, Enabled, Disabled, Enabled, 0, 5, 16, 16
+= gpu.clocks {n}, 0x0000000000000001
+= gpu.nvlink GPU {n}: NVIDIA H20 (UUID: GPU-{n})
+""" + "".join(f"= gpu.nvlink \t Link {link}: 26.562 GB/s\n" for link in range(18))
 
 
 def base(name: str, gpus: int = 8) -> str:

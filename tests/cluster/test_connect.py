@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import time
@@ -15,8 +14,13 @@ from typer.testing import CliRunner
 from reprise.cli import app
 from reprise.cluster.raylog import cause_first
 from reprise.cluster.record import Node, new_record
+from reprise.cluster.site import Ports
 from tests.cluster.bed import Bed
 from tests.cluster.conftest import RAY_PYTHON, ROOT, Operator
+
+DOCS = (ROOT / "docs/cluster.md").read_text()
+# Ports of Ray that cannot be bound to one address.
+EVERYWHERE = (6379, 8266, 8267, 8269, 8271, 8273, 8274)
 
 TRACEBACK = """\
 2026-11-29 10:12:01,100 INFO scripts.py:1063 -- Did not find any active Ray processes.
@@ -93,18 +97,39 @@ def test_what_up_prints_connects_and_what_the_docs_say_listens(
     head = bed.host("node1").ip
     state = pasted(f"{printed}\n{ray} status --address {head}:6379")
     assert state.returncode == 0 and "2.0 GPU" in state.stdout, state.stdout + state.stderr
+    cli = f"{shlex.quote(str(ROOT / '.venv/bin/python'))} -m reprise"
+    asked = pasted(f"{printed}\ncd {shlex.quote(str(ROOT))} && {cli} doctor --machine cpu")
+    assert f"http://{head}:8265: Ray answers and accepts the token: 2 nodes alive" in asked.stdout
+    refused = pasted(
+        f"export RAY_ADDRESS=http://{head}:8265\ncd {shlex.quote(str(ROOT))} && "
+        f"{cli} train rehearsal --address http://{head}:8265 --dry-run"
+    )
+    assert refused.returncode == 1 and "token" in refused.stdout, refused.stdout + refused.stderr
     without = pasted(f"export RAY_ADDRESS=http://{head}:8265\n{ray} job list")
     assert without.returncode != 0
 
-    documented = (ROOT / "docs/cluster.md").read_text()
-    listens = []
+    # Another home of the same account sees a cluster of reprise, and is not asked to kill it.
+    operator.home = "other"
+    beside = operator.run("doctor", str(hostfile))
+    operator.home = "state"
+    assert all("another cluster of reprise runs in /tmp/rp-" in m for _, m in beside.of("sessions"))
+    assert all("of another cluster of reprise" in m for _, m in beside.of("ports")), beside.json
+    assert beside.code == 1 and not any("kill" in f["fix"] for f in beside.json["findings"])
+
+    # docs/cluster.md: which port listens where.
+    ports = Ports()
     for host in bed.hosts[:2]:
-        for line in host.run("ss", "-Hltnp").splitlines():
-            address, _, port = line.split()[3].rpartition(":")
-            name = re.search(r'\(\("([^"]+)"', line)
-            listens.append((host.name, address, int(port), name[1] if name else ""))
-    print(*sorted(listens), sep="\n")
-    assert "listen" in documented
+        fixed = ports.of_head() if host.name == "node1" else ports.of_worker()
+        for line in host.run("ss", "-Hltn").splitlines():
+            address, _, number = line.split()[3].rpartition(":")
+            port = int(number)
+            if port == 22:
+                continue
+            everywhere = address in ("*", "0.0.0.0", "[::]")
+            workers = ports.worker_low <= port <= ports.worker_high
+            assert port in fixed.values() or workers, line
+            assert workers or not everywhere or port in EVERYWHERE, line
+    assert all(f"| {port} " in DOCS for port in EVERYWHERE)
     assert operator.run("cluster", "down", str(hostfile)).code == 0
 
 

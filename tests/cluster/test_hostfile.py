@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from reprise.cli import app
 from reprise.cluster.hosts.hostfile import Hostfile, read_hostfile
 from reprise.cluster.hosts.names import fold, unfold
+from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
 
 
@@ -236,3 +237,36 @@ def test_standard_input(name: str) -> None:
         input="node1\n", capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert started.returncode == 1 and "this one is not a file" in started.stdout
+
+
+def test_groups_of_groups() -> None:
+    assert unfold(["r[1-2]n[01-02],x"]) == ["r1n01", "r1n02", "r2n01", "r2n02", "x"]
+    with pytest.raises(OperatorError):
+        unfold(["a[0-9999]b[0-9999]"])
+
+
+@pytest.mark.parametrize(
+    ("gpus", "slots"),
+    [
+        ({"SLURM_GPUS_ON_NODE": "4"}, 4),
+        ({"SLURM_GPUS_PER_NODE": "h20:8"}, 8),
+        ({"SLURM_GPUS_ON_NODE": "0", "SLURM_GPUS_PER_NODE": "2"}, 2),
+        ({}, 8),
+    ],
+)
+def test_the_nodes_of_a_slurm_job(
+    gpus: dict[str, str], slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in gpus.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "gpu[01-02,05],big7")
+    done = CliRunner().invoke(app, ["hosts", "--slurm"])
+    assert done.exit_code == 0
+    _, found = read(tmp_path, done.stdout)
+    assert hosts(found) == [(name, slots) for name in ("gpu01", "gpu02", "gpu05", "big7")]
+    assert ("is the default" in done.stderr) is (not gpus)
+    monkeypatch.delenv("SLURM_JOB_NODELIST")
+    assert CliRunner().invoke(app, ["hosts", "--slurm"]).exit_code == 1
+    assert CliRunner().invoke(app, ["hosts"]).exit_code == 1

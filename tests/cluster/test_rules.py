@@ -164,6 +164,22 @@ def test_an_earlier_session_is_listed_and_left_alone() -> None:
     assert port.where == "n1" and "6379 (gcs) is held by gcs_server, pid 4101" in port.message
 
 
+def test_a_cluster_of_reprise_is_recognised_and_never_to_be_killed() -> None:
+    text = (
+        "= ray 4101 bob Sat_Aug_1_22:10:00_2026 gcs_server session_2026-08-01 /tmp/rp-5c0ffee0\n"
+        "= reprise 4101 gcs_server\n= reprise 4150 python\n"
+        '= listen LISTEN 0 128 *:6379 *:* users:(("gcs_server",pid=4101,fd=100))\n'
+        '= listen LISTEN 0 128 *:8265 *:* users:(("python",pid=4150,fd=100))\n'
+    )
+    report = judged({"n1": base("n1") + text})
+    (session,) = of(report, "sessions")
+    assert session.message.startswith("another cluster of reprise runs in /tmp/rp-5c0ffee0: gcs_")
+    assert "reprise cluster down HOSTFILE, as bob" in session.fix
+    assert len(of(report, "ports")) == 2
+    assert all("of another cluster of reprise" in f.message for f in of(report, "ports"))
+    assert not any("kill" in f.fix or "end that process" in f.fix for f in report.findings)
+
+
 def test_own_processes_are_not_reported() -> None:
     texts = fleet()
     texts["n1"] += (
@@ -232,8 +248,10 @@ def test_what_fails_most_on_h20() -> None:
     report = judged(texts)
     assert "start nvidia-fabricmanager" in of(report, "fabric-manager")[0].fix
     assert "modprobe nvidia_peermem" in of(report, "gpu-peermem")[0].fix
-    assert "row remapping failed" in of(report, "gpu-rows")[0].message
-    assert "Xid (PCI:0000:38:00): 79" in of(report, "gpu-xid")[0].message
+    assert "row remapping failed on GPU 00000000:38:00.0" in of(report, "gpu-rows")[0].message
+    (xid,) = of(report, "gpu-xid")
+    assert xid.severity is Severity.ERROR
+    assert "Xid 79 (GPU has fallen off the bus) of GPU PCI:0000:38:00" in xid.message
 
 
 def test_rdma() -> None:

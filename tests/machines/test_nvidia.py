@@ -34,7 +34,7 @@ def facts(*lines: str) -> Facts:
             Gpu(3, "NVIDIA H20", None, 0, "570.1", "00000000:18:00.0", "GPU-3"),
         ),
         (
-            "3, NVIDIA H20, 97871, [Unknown Error], 570.1, [N/A], [GPU is lost]",
+            "3, NVIDIA H20, 97871, [Unknown Error], 570.1, [N/A], [Not Supported]",
             Gpu(3, "NVIDIA H20", 97871, None, "570.1", None, None),
         ),
         ("3, H20, [N/A]", Gpu(3)),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -13,8 +14,9 @@ from reprise.cli.commands.machines import MachineOption, OldName, one_of
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.hosts.hostfile import DEFAULT_SLOTS, read_hostfile
+from reprise.cluster.init import slurm_allocation
 from reprise.core.errors import OperatorError
-from reprise.core.findings import Severity
+from reprise.core.findings import Report, Severity
 from reprise.core.project import find_project
 from reprise.flows.cluster import Selection, examine, init_site, select
 from reprise.flows.cluster_up import (
@@ -69,7 +71,10 @@ def init(
 
 @guard("hosts")
 def hosts(
-    hostfile: HostfileArgument,
+    hostfile: Annotated[Path | None, typer.Argument(help="Hostfile; - is standard input.")] = None,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="Print a hostfile of this Slurm job's nodes instead.")
+    ] = False,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     default_slots: Annotated[
@@ -77,7 +82,14 @@ def hosts(
     ] = DEFAULT_SLOTS,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check a hostfile and print its hosts; no host is contacted."""
+    """Check a hostfile and print its hosts; no host is contacted.
+
+    Inside a Slurm job: reprise hosts --slurm > hostfile.
+    """
+    if slurm:
+        _print_slurm(hostfile, default_slots, as_json)
+    if hostfile is None:
+        raise OperatorError("hostfile.required", "HOSTFILE")
     report, found = read_hostfile(hostfile, include or (), exclude or (), default_slots)
     if found is not None and not as_json:
         for host in found.hosts:
@@ -90,6 +102,26 @@ def hosts(
             typer.echo(" ".join(words) + ("  # head" if host is found.head else ""))
         typer.echo(f"{len(found.hosts)} hosts, {found.slots} slots")
     finish(report, as_json)
+
+
+def _print_slurm(hostfile: Path | None, default_slots: int, as_json: bool) -> NoReturn:
+    """The nodes of the Slurm job as a hostfile on standard output."""
+    found = slurm_allocation(os.environ)
+    if hostfile is not None:
+        raise OperatorError("hosts-slurm.with-hostfile", str(hostfile))
+    if found is None:
+        raise OperatorError("hosts-slurm.no-job", "SLURM_JOB_NODELIST")
+    slots = found.slots or default_slots
+    report = Report("hosts")
+    report.passed("hosts-slurm")
+    report.data["hosts"] = [{"name": name, "slots": slots} for name in found.hosts]
+    if found.slots is None:
+        report.data["slots_from"] = "default"
+        typer.echo(f"the job does not report its GPUs: slots={slots} is the default", err=True)
+    if not as_json:
+        for name in found.hosts:
+            typer.echo(f"{name} slots={slots}")
+    finish(report, as_json, quiet_ok=True)
 
 
 @guard("doctor")

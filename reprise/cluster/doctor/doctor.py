@@ -38,6 +38,7 @@ _NAME_SECONDS = 10.0
 _RULES: Sequence[Callable[[Context, Marks], None]] = (
     rules_reach.reach,
     rules_reach.clock,
+    rules_reach.time_sync,
     rules_reach.system,
     rules_gpus.hardware,
     rules_gpus.accelerators,
@@ -50,6 +51,7 @@ _RULES: Sequence[Callable[[Context, Marks], None]] = (
     rules_mesh.packet_size,
     rules_network.proxies,
     rules_network.rdma,
+    rules_network.rdma_errors,
     rules_network.ray_address,
     rules_host.ports,
     rules_host.sessions,

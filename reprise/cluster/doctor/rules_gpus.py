@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reprise.cluster.doctor.context import Context, common
 from reprise.cluster.doctor.facts import Facts
@@ -62,6 +62,7 @@ def accelerators(context: Context, marks: Marks) -> None:
     if not tool:
         return
     drivers: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for host, facts in context.answered():
         reading = accelerator.read(facts)
         if reading is None:
@@ -71,12 +72,16 @@ def accelerators(context: Context, marks: Marks) -> None:
         _count(host, facts, reading, context, marks)
         _hidden(host, facts, context, marks)
         _models(host, reading.gpus, context, marks)
+        if all(gpu.name and gpu.total for gpu in reading.gpus):
+            found = {f"{g.name} ({round((g.total or 0) / 1024)} GiB)" for g in reading.gpus}
+            kinds[host.name] = ", ".join(sorted(found)) or "none"
         _users(host, facts, reading.gpus, context, marks)
         known = sorted({gpu.driver for gpu in reading.gpus if gpu.driver})
         if known:
             drivers[host.name] = ",".join(known)
         elif reading.gpus:
             _unread("gpu-driver.unread", host, reading.gpus, tool, marks)
+    _same_models(kinds, context, marks)
     most = common(drivers, context.head.name)
     for name, driver in drivers.items():
         if driver == most:
@@ -146,6 +151,16 @@ def _models(host: Host, gpus: Sequence[Gpu], context: Context, marks: Marks) -> 
         _unread("gpu-memory.unread", host, unread, tool, marks)
     elif gpus and not small:
         marks.good("gpu-memory", host.name)
+
+
+def _same_models(kinds: Mapping[str, str], context: Context, marks: Marks) -> None:
+    """Models that the profile allows may still differ: the plan must fit the smallest memory."""
+    most = common(kinds, context.head.name)
+    for name, kind in kinds.items():
+        if kind != most:
+            marks.warn("gpu-model.differs", name, models=kind, most=most)
+        elif ", " in kind:
+            marks.warn("gpu-model.mixed", name, models=kind)
 
 
 def _unread(text: str, host: Host, gpus: Sequence[Gpu], tool: str, marks: Marks) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from reprise.cluster.doctor.context import Context
 from reprise.cluster.doctor.facts import Facts
@@ -32,6 +33,7 @@ def ports(context: Context, marks: Marks) -> None:
             marks.blank("ports.unread", host.name, why=why)
             continue
         busy = False
+        started = set(facts.pairs("reprise"))
         for line in facts.all("listen"):
             match = re.search(r"[:.](\d+)\s+\S+", line)
             if match is None or int(match[1]) not in by_number:
@@ -41,13 +43,11 @@ def ports(context: Context, marks: Marks) -> None:
                 continue
             busy = True
             process = f"{holder[1]}, pid {holder[2]}" if holder else "another user's process"
-            marks.bad(
-                "ports.in-use",
-                host.name,
-                port=match[1],
-                name=by_number[int(match[1])],
-                holder=process,
-            )
+            port, name = match[1], by_number[int(match[1])]
+            if holder is not None and holder[2] in started:
+                marks.bad("ports.of-reprise", host.name, port=port, name=name, holder=process)
+            else:
+                marks.bad("ports.in-use", host.name, port=port, name=name, holder=process)
         if not busy:
             marks.good("ports", host.name)
 
@@ -69,17 +69,36 @@ def sessions(context: Context, marks: Marks) -> None:
         if not foreign:
             marks.good("sessions", host.name)
             continue
-        processes = "; ".join(
-            f"{name}, pid {pid} of {user}, since {started.replace('_', ' ')}"
-            for pid, user, started, name, *_ in foreign
-        )
-        others = sorted({words[1] for words in foreign} - {facts.one("user") or ""})
-        mine = " ".join(words[0] for words in foreign if words[1] not in others)
-        if others:
-            owners = ", ".join(others)
-            marks.warn("sessions.other-user", host.name, processes=processes, owners=owners)
-        else:
-            marks.warn("sessions.own", host.name, processes=processes, pids=mine)
+        started = [words for words in foreign if _folder(words)]
+        others = [words for words in foreign if not _folder(words)]
+        if started:
+            folders = ", ".join(sorted({_folder(words) for words in started}))
+            marks.warn(
+                "sessions.reprise",
+                host.name,
+                folders=folders,
+                processes=_processes(started),
+                owners=", ".join(sorted({words[1] for words in started})),
+            )
+        owners = sorted({words[1] for words in others} - {facts.one("user") or ""})
+        if owners:
+            names = ", ".join(owners)
+            marks.warn("sessions.other-user", host.name, processes=_processes(others), owners=names)
+        elif others:
+            mine = " ".join(words[0] for words in others)
+            marks.warn("sessions.own", host.name, processes=_processes(others), pids=mine)
+
+
+def _folder(words: Sequence[str]) -> str:
+    """The folder of the cluster that reprise started, of a line `pid user start name session`."""
+    return words[5] if len(words) > 5 else ""
+
+
+def _processes(lines: Sequence[Sequence[str]]) -> str:
+    return "; ".join(
+        f"{name}, pid {pid} of {user}, since {started.replace('_', ' ')}"
+        for pid, user, started, name, *_ in lines
+    )
 
 
 def shm(context: Context, marks: Marks) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from statistics import median
 
 from reprise.cluster.address import jobs_address
 from reprise.cluster.doctor.context import Context, common
@@ -12,11 +13,13 @@ from reprise.cluster.hosts.hostfile import Host
 from reprise.core.errors import OperatorError
 from reprise.machines.registry import union
 
-__all__ = ["INNER", "addresses", "covering", "proxies", "ray_address", "rdma"]
+__all__ = ["INNER", "addresses", "covering", "proxies", "ray_address", "rdma", "rdma_errors"]
 
 # Interfaces for containers and virtual machines of the host itself: NCCL uses them too when no
 # interface is set (NVIDIA/nccl issues 375 and 697).
 INNER = re.compile(r"^(lo|docker\d*|br-[0-9a-f]{12}|veth.*|virbr.*|cni.*|flannel.*|cali.*)$")
+# An error counter is high above this number, and this many times the median of all ports.
+_MANY_ERRORS = 100
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
@@ -77,6 +80,7 @@ def _hostname_address(
 def _variables(host: Host, facts: Facts, address: Address, context: Context, marks: Marks) -> None:
     held = {a.interface for a in facts.addresses()}
     environment = {**facts.environment(), **context.site.variables}
+    before = len(marks.marks)
     for name in union(lambda vendor: vendor.interface_variables):
         value = environment.get(name)
         if value is None or value.startswith("^"):
@@ -92,7 +96,7 @@ def _variables(host: Host, facts: Facts, address: Address, context: Context, mar
             marks.warn("interface.other-route", host.name, name=name, value=value, interface=right)
         else:
             marks.good("interface", host.name)
-    if not any(mark.rule == "interface" and mark.host == host.name for mark in marks.marks):
+    if len(marks.marks) == before:
         marks.good("interface", host.name)
 
 
@@ -175,6 +179,32 @@ def rdma(context: Context, marks: Marks) -> None:
             marks.bad("rdma.differs", name, ports=shape or "none", most=most)
         else:
             marks.good("rdma", name)
+
+
+def rdma_errors(context: Context, marks: Marks) -> None:
+    """Error counters of RDMA ports against those of all other ports.
+
+    Counters grow since the driver was loaded, so a single reading has no rate: only a port far
+    above the others is reported.
+    """
+    counts: dict[str, dict[tuple[str, str], int]] = {}
+    for host, facts in context.answered():
+        for port, text in facts.pairs("rdma.errors").items():
+            for word in text.split():
+                name, _, value = word.partition("=")
+                if value.isdigit():
+                    counts.setdefault(name, {})[host.name, port] = int(value)
+    high: dict[str, list[str]] = {}
+    for name, by_port in counts.items():
+        usual = median(by_port.values())
+        for (host_name, port), count in by_port.items():
+            if count > _MANY_ERRORS and count > _MANY_ERRORS * usual:
+                high.setdefault(host_name, []).append(f"{port} {name} {count} (median {usual:g})")
+    for host, facts in context.answered():
+        if host.name in high:
+            marks.warn("rdma-errors.high", host.name, counters="; ".join(high[host.name]))
+        elif facts.all("rdma.errors"):
+            marks.good("rdma-errors", host.name)
 
 
 def _gid(host: Host, facts: Facts, context: Context, marks: Marks) -> None:

@@ -10,7 +10,7 @@ from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.unreached import why
 
-__all__ = ["clock", "reach", "system"]
+__all__ = ["clock", "reach", "system", "time_sync"]
 
 
 def reach(context: Context, marks: Marks) -> None:
@@ -58,6 +58,18 @@ def clock(context: Context, marks: Marks) -> None:
         off = (low + high) / 2 - reference
         direction = "ahead of" if off > 0 else "behind"
         marks.bad("clock.off", name, off=abs(off), direction=direction, allowed=allowed)
+
+
+def time_sync(context: Context, marks: Marks) -> None:
+    """A daemon keeps the clock right: a clock that agrees today drifts without one.
+
+    In a container the daemon is outside and not visible: nothing is claimed there.
+    """
+    for host, facts in context.answered():
+        if facts.all("timesync"):
+            marks.good("time-sync", host.name)
+        elif facts.one("init") in ("systemd", "init"):
+            marks.warn("time-sync.missing", host.name)
 
 
 def system(context: Context, marks: Marks) -> None:

@@ -10,7 +10,7 @@ from reprise.core.errors import OperatorError
 __all__ = ["fold", "unfold"]
 
 _NUMBERED = re.compile(r"^(?P<head>.*?)(?P<number>\d+)(?P<tail>[^\d]*)$")
-_GROUP = re.compile(r"^(?P<head>[^\[\],]*)\[(?P<ranges>[\d,-]+)\](?P<tail>[^\[\],]*)$")
+_GROUP = re.compile(r"^(?P<head>[^\[\],]*)\[(?P<ranges>[\d,-]+)\](?P<tail>[^\],]*(?:\[.*)?)$")
 _MOST = 100_000
 
 
@@ -64,6 +64,8 @@ def _ranges(head: str, tail: str, width: int, numbers: Sequence[int]) -> str:
 def unfold(texts: Iterable[str]) -> list[str]:
     """Names in comma-separated lists, with node[01-03,07] written out; each name once.
 
+    A name may have several groups: rack[1-2]node[01-16].
+
     Raises OperatorError for a range that is backwards, too long or not closed.
     """
     names: list[str] = []
@@ -75,9 +77,12 @@ def unfold(texts: Iterable[str]) -> list[str]:
                     raise OperatorError("hosts-select.bad-form", part)
                 names.append(part)
                 continue
-            names.extend(
-                f"{match['head']}{n}{match['tail']}" for n in _numbers(match["ranges"], part)
-            )
+            found = [f"{match['head']}{n}{match['tail']}" for n in _numbers(match["ranges"], part)]
+            if "[" in match["tail"]:
+                found = unfold(found)
+            names.extend(found)
+            if len(names) > _MOST:
+                raise OperatorError("hosts-select.backwards", part, range=part, most=_MOST)
     return list(dict.fromkeys(names))
 
 

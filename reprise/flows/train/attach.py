@@ -23,6 +23,7 @@ from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.core.wait import wait_until
 from reprise.flows.cluster import Selection, examine, expected_of, scripts_of
+from reprise.flows.ray_address import ask_ray
 from reprise.flows.train.job import TrainOptions
 from reprise.flows.train.place import Attached, HostfileCluster, Place
 from reprise.machines.registry import Machine
@@ -58,6 +59,8 @@ def ask_doctor(
         rules = {item.rule for item in found.checks}
         place.ignore = tuple(rule for rule in options.force if rule in rules)
     elif isinstance(place, Attached) and options.dry_run:
+        # Address and token are checked; the nodes are not, which needs a job.
+        report.absorb(ask_ray(place.address, place.token_file))
         report.unknown("train-doctor.dry-run", place.address)
         return None
     elif isinstance(place, Attached):

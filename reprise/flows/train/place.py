@@ -6,7 +6,6 @@ here is ever stopped, never an existing one.
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from reprise.cluster.address import jobs_address
 from reprise.cluster.record import Record, find_record
 from reprise.cluster.status import HEAD_RULE
 from reprise.core.errors import CannotTell, OperatorError
@@ -22,6 +20,7 @@ from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.flows.cluster import Selection
 from reprise.flows.cluster_up import UpOptions, cluster_up
+from reprise.flows.ray_address import address_of
 from reprise.runs.ray.alone import alone_on_this_machine
 from reprise.runs.ray.auth_token import TokenError, read_token
 from reprise.runs.ray.jobs import Jobs, open_jobs
@@ -252,19 +251,6 @@ def wait_for_nodes(
             say(f"waiting: {said}")
             shown = said
         time.sleep(_ASK_SECONDS)
-
-
-def address_of(text: str) -> tuple[str, str | None, str | None]:
-    """The Jobs API's address, the file of its token, and a note on how the address was completed.
-
-    The token's file is RAY_AUTH_TOKEN_PATH, else Ray's own ~/.ray/auth_token when it is there.
-    """
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    usual = Path.home() / ".ray" / "auth_token"
-    token_file = named or (str(usual) if usual.is_file() else None)
-    # Whoever types a loopback address on purpose has a tunnel, or is on the head.
-    address, note = jobs_address(text, on_head=True)
-    return address, token_file, note
 
 
 def place_facts(place: Place) -> dict[str, Any]:
