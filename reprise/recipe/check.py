@@ -113,25 +113,27 @@ class _Judged:
     def _changes(self) -> Changes:
         return Changes(self.composition)
 
-    def passes(self, result: _Result, problem: Problem, settings: Mapping[str, str]) -> bool:
-        """Whether `problem` is gone with these settings, and no other one has come.
+    def left(self, result: _Result, problem: Problem, settings: Mapping[str, str]) -> int | None:
+        """The problems that are left with these settings; None if `problem` is, or a new one.
 
         Where one setting needs others, those that the rule suggests for its other problems count.
         """
         mine = (result.rule.id, problem.text, problem.key)
-        if self._clean(mine, settings):
-            return True
+        alone = self._without(mine, settings)
+        if alone is not None or len(result.judgement.problems) < 2:
+            return alone
         joint: dict[str, str] = {}
         for other in result.judgement.problems:
             joint |= first_settings(other.fix)
-        return len(result.judgement.problems) > 1 and self._clean(mine, {**joint, **settings})
+        return self._without(mine, {**joint, **settings})
 
-    def _clean(self, mine: tuple[str, str, str], settings: Mapping[str, str]) -> bool:
+    def _without(self, mine: tuple[str, str, str], settings: Mapping[str, str]) -> int | None:
         key = tuple(sorted(settings.items()))
         if key not in self._tried:
             self._tried[key] = self._after(settings)
         after = self._tried[key]
-        return mine not in after and all(one in self._before for one in after)
+        fine = mine not in after and all(one in self._before for one in after)
+        return len(after) if fine else None
 
     def _after(self, settings: Mapping[str, str]) -> Collection[tuple[str, str, str]]:
         values = self._changes.values(settings)
@@ -179,8 +181,7 @@ def check_values(
         found: dict[str, object] = {
             "expected": wrong.expected,
             "found": wrong.found,
-            "setting": wrong.key,
-            "usual": wrong.usual,
+            "fix": wrong.fix,
         }
         if wrong.sure:
             report.failed("recipe-config-value.wrong", where, **found)
@@ -268,7 +269,7 @@ def _report(report: Report, judged: _Judged, origins: Origins) -> None:
         source = rule.source.cite(judged.composition.tree)
         for problem in result.judgement.problems:
             where, message = origins.where(problem.key), f"{problem.message} ({source})"
-            fix = checked(problem.fix, rule.id, partial(judged.passes, result, problem))
+            fix = checked(problem.fix, rule.id, partial(judged.left, result, problem))
             if problem.severity is Severity.ERROR:
                 state = "failed"
                 report.failed(rule.id, where, message, fix)
