@@ -104,7 +104,7 @@ class _Judged:
                 _Result(rule, Judgement(), "unknown", reason, open_by.fix) for rule in rules
             ]
         self._before = _problems(self.results)
-        self._tried: dict[tuple[tuple[str, str], ...], Collection[tuple[str, str, str]]] = {}
+        self._tried: dict[tuple[tuple[str, str], ...], Mapping[tuple[str, str], int]] = {}
 
     def _setup(self, values: dict[str, Any]) -> Setup:
         return Setup(values, self.composition.tree, self.model, self.known)
@@ -113,42 +113,46 @@ class _Judged:
     def _changes(self) -> Changes:
         return Changes(self.composition)
 
-    def passes(self, result: _Result, problem: Problem, settings: Mapping[str, str]) -> bool:
-        """Whether `problem` is gone with these settings, and no other one has come.
+    def left(self, result: _Result, problem: Problem, settings: Mapping[str, str]) -> int | None:
+        """The problems that are left with these settings; None if `problem` is, or a worse one.
 
         Where one setting needs others, those that the rule suggests for its other problems count.
         """
-        mine = (result.rule.id, problem.text, problem.key)
-        if self._clean(mine, settings):
-            return True
+        mine = (result.rule.id, problem.key)
+        alone = self._without(mine, settings)
+        if alone is not None or len(result.judgement.problems) < 2:
+            return alone
         joint: dict[str, str] = {}
         for other in result.judgement.problems:
             joint |= first_settings(other.fix)
-        return len(result.judgement.problems) > 1 and self._clean(mine, {**joint, **settings})
+        return self._without(mine, {**joint, **settings})
 
-    def _clean(self, mine: tuple[str, str, str], settings: Mapping[str, str]) -> bool:
+    def _without(self, mine: tuple[str, str], settings: Mapping[str, str]) -> int | None:
         key = tuple(sorted(settings.items()))
         if key not in self._tried:
             self._tried[key] = self._after(settings)
         after = self._tried[key]
-        return mine not in after and all(one in self._before for one in after)
+        worse = any(rank > self._before.get(one, 0) for one, rank in after.items())
+        return None if mine in after or worse else len(after)
 
-    def _after(self, settings: Mapping[str, str]) -> Collection[tuple[str, str, str]]:
+    def _after(self, settings: Mapping[str, str]) -> Mapping[tuple[str, str], int]:
         values = self._changes.values(settings)
         if values is None:
-            return [("hydra", "refused", "")]
+            return {("hydra", ""): 3}
         setup = self._setup(values)
         return _problems([_judge(rule, setup) for rule in self.rules])
 
 
-def _problems(results: Sequence[_Result]) -> list[tuple[str, str, str]]:
-    """The errors and warnings, each as rule, text and key."""
-    return [
-        (result.rule.id, problem.text, problem.key)
-        for result in results
-        for problem in result.judgement.problems
-        if problem.severity is not Severity.NOTE
-    ]
+def _problems(results: Sequence[_Result]) -> Mapping[tuple[str, str], int]:
+    """Errors (2) and warnings (1) by rule and key."""
+    found: dict[tuple[str, str], int] = {}
+    for result in results:
+        for problem in result.judgement.problems:
+            rank = {Severity.ERROR: 2, Severity.WARNING: 1}.get(problem.severity, 0)
+            key = (result.rule.id, problem.key)
+            if rank:
+                found[key] = max(rank, found.get(key, 0))
+    return found
 
 
 def check_faults(report: Report, faults: Sequence[Fault]) -> None:
@@ -179,8 +183,7 @@ def check_values(
         found: dict[str, object] = {
             "expected": wrong.expected,
             "found": wrong.found,
-            "setting": wrong.key,
-            "usual": wrong.usual,
+            "fix": wrong.fix,
         }
         if wrong.sure:
             report.failed("recipe-config-value.wrong", where, **found)
@@ -268,7 +271,7 @@ def _report(report: Report, judged: _Judged, origins: Origins) -> None:
         source = rule.source.cite(judged.composition.tree)
         for problem in result.judgement.problems:
             where, message = origins.where(problem.key), f"{problem.message} ({source})"
-            fix = checked(problem.fix, rule.id, partial(judged.passes, result, problem))
+            fix = checked(problem.fix, rule.id, partial(judged.left, result, problem))
             if problem.severity is Severity.ERROR:
                 state = "failed"
                 report.failed(rule.id, where, message, fix)

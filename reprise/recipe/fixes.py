@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 __all__ = ["Trial", "checked", "first_settings"]
 
-Trial = Callable[[Mapping[str, str]], bool]
-"""Whether a recipe with these settings (key to text) passes."""
+Trial = Callable[[Mapping[str, str]], int | None]
+"""How many problems a recipe with these settings (key to text) has; None where one is new."""
 
 _SETTING = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)+)=('[^']*'|[^\s,()]+)")
 _REMOVED = re.compile(r"\(and remove ([A-Za-z_][\w.]*\w)\)")
@@ -33,7 +33,11 @@ class _Way:
             return self.text
         *first, (key, value) = self.settings
         before = {**dict.fromkeys(self.removed, "null"), **dict(first)}
-        good = [one for one in (value, *self.others)[:_TRIED] if trial({**before, key: one})]
+        values = (value, *self.others)[:_TRIED]
+        left = {one: trial({**before, key: one}) for one in values}
+        least = min((count for count in left.values() if count is not None), default=None)
+        # Of several values those with which the fewest problems are left.
+        good = [one for one in values if least is not None and left[one] == least]
         if not good:
             return ""
         if not self.others:

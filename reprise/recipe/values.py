@@ -44,7 +44,8 @@ _SHARES = frozenset((f"{_ROLE}.rollout.gpu_memory_utilization",))
 class WrongValue:
     """A key, what its value must be and is, and verl's own value.
 
-    Not `sure`: verl's own value is of another kind, which need not be the only one.
+    Not `sure`: verl's own value is of another kind, which need not be the only one. `meant` is the
+    value of which it is a slip, '' where it is none.
     """
 
     key: str
@@ -52,6 +53,16 @@ class WrongValue:
     found: Any
     usual: Any
     sure: bool
+    meant: str = ""
+
+    @property
+    def fix(self) -> str:
+        """What to write instead."""
+        if self.meant:
+            return f"{self.key}={self.meant}"
+        if self.usual is None:
+            return f"remove {self.key}: verl's default is null"
+        return f"verl's default is {self.key}={self.usual}"
 
 
 def wrong_values(
@@ -64,7 +75,7 @@ def wrong_values(
             yield from wrong_values(value, usual or {}, f"{key}.")
         elif expected := _expected(key, value, usual):
             sure = key in _SIZES | _SHARES or _is_slip(value, usual)
-            yield WrongValue(key, expected, value, usual, sure)
+            yield WrongValue(key, expected, value, usual, sure, _meant(value, usual))
 
 
 def _expected(key: str, value: Any, usual: Any) -> str:
@@ -98,6 +109,18 @@ _NUMBER_SLIP = re.compile(r"-?(?=[\dOolI.]*\d)[\dOolI]+(\.[\dOolI]+)?")
 _BOOLEAN_SLIP = re.compile(
     r"[Tt](ure|rie|reu|ru|rues?|urue|rrue|tue)|[Ff](asle|lase|alse?d|ales|las|als|aslse|alss)|tru"
 )
+
+
+_DIGITS = str.maketrans("OolI", "0011")
+
+
+def _meant(value: Any, usual: Any) -> str:
+    """The number or boolean of which a text is a slip; '' where it is none."""
+    if not isinstance(value, str) or not _is_slip(value, usual):
+        return ""
+    if _BOOLEAN_SLIP.fullmatch(value):
+        return str(value[:1] in "tT")
+    return value.translate(_DIGITS)
 
 
 def _is_slip(value: Any, usual: Any) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import math
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from reprise.core.errors import OperatorError
 from reprise.recipe.card import card_of
 from reprise.recipe.config.overrides import Line
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.load import Inputs, load
 from reprise.recipe.model import Model, model_from_file
 from reprise.recipe.plan.activations import attention_splits
@@ -25,6 +29,8 @@ from reprise.recipe.plan.memory import (
     training_memory,
 )
 from reprise.recipe.plan.plan import plan, setup_of
+from reprise.recipe.plan.time import MFU, step_compute, update_compute
+from reprise.recipe.setup import Setup
 
 # Tiny models of the three families, and the published ones by their own configs.
 TINY: dict[str, dict[str, Any]] = {
@@ -269,3 +275,106 @@ def test_attention_is_split_where_its_heads_do_not_fill_a_card(
     heads: int, kv_heads: int, query: int, parts: int
 ) -> None:
     assert attention_splits(heads, kv_heads, query) == parts
+
+
+def _verls_counter(tree: VerlTree, name: str) -> Any:
+    """A function of verl's own FLOPs counter, taken from its source without its imports."""
+    source = tree.source("utils/flops_counter.py")
+    assert source is not None
+    found = [
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("_estimate")
+    ]
+    names: dict[str, Any] = {}
+    exec(compile(ast.Module(found, []), "flops_counter.py", "exec"), names)
+    return names.get(name)
+
+
+@pytest.mark.parametrize("length", [1024, 32768])
+@pytest.mark.parametrize(
+    ("recipe", "counter"),
+    [
+        ("qwen3-8b", "_estimate_qwen2_flops"),
+        ("qwen3-30b-a3b", "_estimate_qwen2_moe_flops"),
+        ("hy3", "_estimate_hy_v3_flops"),
+    ],
+)
+def test_compute_is_what_verl_counts(
+    root: Path, tree: VerlTree, recipe: str, counter: str, length: int
+) -> None:
+    shape = card_of(root / "recipes", recipe).model_shape()
+    theirs = _verls_counter(tree, counter)
+    if theirs is None:
+        pytest.skip(f"{tree.label()} does not count {recipe}")
+    assert shape is not None
+    counts = shape.parameters()
+    assert counts is not None
+    defaults = {"num_shared_experts": 0, "first_k_dense_replace": 0, "head_dim": shape.head_dim}
+    config = SimpleNamespace(**(defaults | shape.config))
+    values = {
+        "data": {"max_prompt_length": 512, "max_response_length": length - 512},
+        "actor_rollout_ref": {
+            "actor": {"ppo_mini_batch_size": 2, "strategy": "megatron"},
+            "rollout": {"n": 2},
+        },
+    }
+    ours = update_compute(Setup(values, tree, shape), shape, counts)
+    assert ours.total == pytest.approx(
+        theirs(config, 4 * length, [length] * 4, 1.0) * 1e12, rel=5e-4
+    )
+    assert ours.attention / ours.total > (0.3 if length > 30000 else 0.01)
+
+
+def test_attention_in_the_plan(root: Path) -> None:
+    """Long answers: without the scores the 30B's step would be a third of it."""
+    loaded = load(root, "qwen3-30b-a3b")
+    setup, shape = setup_of(loaded), loaded.model
+    assert shape is not None
+    counts = shape.parameters()
+    assert counts is not None
+    compute = step_compute(setup, shape, counts)
+    data = plan(loaded).data["time"]
+    assert data["attention_share"] == pytest.approx(compute.attention / compute.total, abs=1e-3)
+    tflops = loaded.card.machine.bf16_tflops
+    assert tflops is not None
+    assert data["training_seconds"] == pytest.approx(
+        compute.seconds(setup.world, tflops, MFU), abs=0.1
+    )
+    half = [Line(f"data.max_response_length={setup.response // 2}")]
+    shorter = setup_of(load(root, "qwen3-30b-a3b", half))
+    less = step_compute(shorter, shape, counts)
+    ratio = setup.length / shorter.length
+    assert compute.weights / less.weights == pytest.approx(ratio)
+    assert compute.attention / less.attention == pytest.approx(ratio**2)
+
+
+def test_compute_against_the_gpu(root: Path) -> None:
+    """The one size measured on a GPU whose layers are as wide as a real model's (docs/gpu.md)."""
+    rows = json.loads((root / "benchmarks/gpu/measured.json").read_text())["1.8B-megatron"]
+    found = {name: row["seconds"] for name, row in rows["variants"].items()}
+    shape = Model(
+        {"model_type": "hy_v3", "vocab_size": 120832, "hidden_size": 4096,
+         "intermediate_size": 13312, "num_hidden_layers": 2, "num_attention_heads": 64,
+         "num_key_value_heads": 8, "head_dim": 128, "num_experts": 24, "num_experts_per_tok": 8,
+         "num_shared_experts": 1, "moe_intermediate_size": 1536, "first_k_dense_replace": 1,
+         "tie_word_embeddings": False}, "1.8B")  # fmt: skip
+    counts = shape.parameters()
+    assert counts is not None
+    assert counts.total == pytest.approx(rows["parameters"], rel=1e-3)
+    for variant, again in (("plain", None), ("recompute", "full")):
+        values = {
+            "data": {"max_prompt_length": 512, "max_response_length": 512},
+            "actor_rollout_ref": {
+                "actor": {
+                    "ppo_mini_batch_size": 2 * rows["tokens"] // 1024,
+                    "strategy": "megatron",
+                    "megatron": {"override_transformer_config": {"recompute_granularity": again}},
+                },
+                "rollout": {"n": 1},
+            },
+        }
+        compute = update_compute(Setup(values, None, shape), shape, counts)
+        planned = compute.seconds(1, 989, MFU)
+        assert math.log2(found[variant] / planned) == pytest.approx(0, abs=0.5), variant
+        assert found[variant] > compute.seconds(1, 989), "faster than the GPU's peak"

@@ -29,26 +29,6 @@ class Calls(Conditions):
     substituted: int | None = 0
     """The status of the last command substitution: that of an assignment."""
 
-    def run(self, node: Node) -> int | None:
-        """Run a command of the tree."""
-        raise NotImplementedError
-
-    def source(self, text: str, first_row: int = 1) -> int | None:
-        """Run the text of a script."""
-        raise NotImplementedError
-
-    def subshell(self, what: Callable[[], int | None]) -> int | None:
-        """Run in a copy of the state."""
-        raise NotImplementedError
-
-    def builtin(self, name: str) -> Callable[[list[Field], Command], int | None] | None:
-        """What a builtin of bash does."""
-        raise NotImplementedError
-
-    def declare(self, node: Command, name: str) -> int | None:
-        """declare, local, export, readonly, with assignments among their words."""
-        raise NotImplementedError
-
     def simple(self, node: Command) -> int | None:
         """Run a simple command."""
         self.row = node.row

@@ -20,6 +20,16 @@ def _status(answer: bool | None) -> int | None:
     return None if answer is None else int(not answer)
 
 
+def _any_of(one: bool | None, other: bool | None) -> bool | None:
+    """`or` of answers that may be unknown: true where one of them is."""
+    return True if one or other else (None if None in (one, other) else False)
+
+
+def _all_of(one: bool | None, other: bool | None) -> bool | None:
+    """`and` of answers that may be unknown: false where one of them is."""
+    return False if False in (one, other) else (None if None in (one, other) else True)
+
+
 def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\s*[-+]?\d+\s*", text) else None
 
@@ -72,18 +82,14 @@ class Conditions(Redirects):
         answer, at = self._and(words, at)
         while at < len(words) and words[at] == "-o":
             other, at = self._and(words, at + 1)
-            answer = True if answer or other else (None if None in (answer, other) else False)
+            answer = _any_of(answer, other)
         return answer, at
 
     def _and(self, words: list[str], at: int) -> tuple[bool | None, int]:
         answer, at = self._not(words, at)
         while at < len(words) and words[at] == "-a":
             other, at = self._not(words, at + 1)
-            answer = (
-                False
-                if answer is False or other is False
-                else (None if None in (answer, other) else True)
-            )
+            answer = _all_of(answer, other)
         return answer, at
 
     def _not(self, words: list[str], at: int) -> tuple[bool | None, int]:
@@ -179,18 +185,14 @@ class Conditions(Redirects):
         answer, at = self._both(tokens, at)
         while at < len(tokens) and tokens[at] == "||":
             other, at = self._both(tokens, at + 1)
-            answer = True if answer or other else (None if None in (answer, other) else False)
+            answer = _any_of(answer, other)
         return answer, at
 
     def _both(self, tokens: list[Word | str], at: int) -> tuple[bool | None, int]:
         answer, at = self._single(tokens, at)
         while at < len(tokens) and tokens[at] == "&&":
             other, at = self._single(tokens, at + 1)
-            answer = (
-                False
-                if answer is False or other is False
-                else (None if None in (answer, other) else True)
-            )
+            answer = _all_of(answer, other)
         return answer, at
 
     def _single(self, tokens: list[Word | str], at: int) -> tuple[bool | None, int]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from reprise.recipe.bash.builtins import Builtins
 from reprise.recipe.bash.calls import Calls
-from reprise.recipe.bash.grammar.syntax import CFor, For, Sequence, While, Word
+from reprise.recipe.bash.grammar.syntax import CFor, For, Sequence, While
 from reprise.recipe.bash.run import TooMuch
 from reprise.recipe.bash.state import Field, Flow
 from reprise.recipe.bash.unknown import MARKS
@@ -18,18 +16,6 @@ _ROUNDS = 20_000
 
 class Loops(Builtins, Calls):
     """Runs for, while and until."""
-
-    def sequence(self, node: Sequence) -> int | None:
-        """Run commands one after another."""
-        raise NotImplementedError
-
-    def ways(self, row: int, source: str, runs: list[Callable[[], int | None]]) -> int | None:
-        """Take every one of `runs`, and go on with what they share."""
-        raise NotImplementedError
-
-    def expression(self, word: Word) -> int | str:
-        """The value of ((…))."""
-        raise NotImplementedError
 
     def run_for(self, node: For) -> int | None:
         """for NAME in words."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 
 from reprise.recipe.bash import pattern as patterns
-from reprise.recipe.bash.grammar.syntax import Lit, Param, Substitution, Word
+from reprise.recipe.bash.grammar.syntax import Lit, Param, Word
+from reprise.recipe.bash.shell import Shell
 from reprise.recipe.bash.state import ArrayValue, Field, Flow, Ready
 from reprise.recipe.bash.unknown import MARKS, Unknown, has_unknown
 from reprise.recipe.bash.variables import Variables
@@ -13,26 +14,10 @@ from reprise.recipe.bash.variables import Variables
 __all__ = ["Parameters"]
 
 
-class Parameters(Variables):
+class Parameters(Variables, Shell):
     """Values of parameters. What runs a command substitution is the interpreter."""
 
     flow: Flow | None = None
-
-    def substitute(self, part: Substitution) -> str:
-        """What $(…) prints."""
-        raise NotImplementedError
-
-    def text(self, word: Word) -> str:
-        """A word without splitting."""
-        raise NotImplementedError
-
-    def pieces(self, word: Word) -> list[tuple[str, bool]]:
-        """A word as a pattern."""
-        raise NotImplementedError
-
-    def fields(self, words: list[Word]) -> list[Field]:
-        """Words with splitting."""
-        raise NotImplementedError
 
     def parameter(self, part: Param) -> str | list[Field]:
         """Text, or several words for "$@" and "${A[@]}"."""

@@ -64,13 +64,12 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that a rule found; `key` is the setting to change, `text` the text's name."""
+    """One thing that a rule found; `key` is the setting to change."""
 
     key: str
     message: str
     fix: str
     severity: Severity = Severity.ERROR
-    text: str = ""
 
 
 @dataclass(slots=True)
@@ -102,10 +101,9 @@ class Judgement:
     def _add(
         self, severity: Severity, key: str, text: str, fix: str | None, values: Mapping[str, object]
     ) -> None:
-        name = text
         if is_text_name(text):
             text, fix = render(text, values)
-        self.problems.append(Problem(key, text, fix or "", severity, name))
+        self.problems.append(Problem(key, text, fix or "", severity))
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,7 +216,9 @@ def _name(setup: Setup, out: Judgement) -> None:
         raise Undecided("verl's list of rollout engines is not in this tree")
     key = f"{_ROLLOUT}.name"
     out.show(f"rollout.name {setup.engine} is one of {', '.join(known)}")
-    if setup.get(key) is not None and setup.engine not in known:
+    if setup.engine == "???":  # Hydra's mark for a value that must be given
+        out.error(key, "recipe-rollout-name.not-set", fix=choice_of(key, "", known))
+    elif setup.get(key) is not None and setup.engine not in known:
         out.error(
             key,
             "recipe-rollout-name.verl-rollout-engine",

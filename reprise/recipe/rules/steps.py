@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reprise.recipe.plan.time import update_compute
-from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
+from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided, choice
 from reprise.recipe.rules.memory import NO_GPU, on_cpu
 from reprise.recipe.setup import Setup
 
@@ -72,7 +72,8 @@ def _frequencies(setup: Setup, out: Judgement) -> None:
         out.show(f"{name} {freq} <= {steps:,} steps{'' if setup.steps else ' at most'}")
         if freq > steps > 0:
             found: dict[str, object] = {"freq": freq, "steps": steps, "what": what}
-            found |= {"setting": key, "suggested": max(1, steps // 5)}
+            sizes = dict.fromkeys(max(1, steps // part) for part in (5, 3, 2))
+            found |= {"setting": key, "suggested": choice(sizes, max(1, steps // 5))}
             if setup.last_step is False:
                 out.error(key, "recipe-steps-frequencies.never", **found)
             else:
