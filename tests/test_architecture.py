@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,3 +167,22 @@ def test_text_is_utf8_in_every_locale() -> None:
             if (reads or decodes) and "encoding" not in given:
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert [place for place in found if "/rehearsal/" not in place] == []
+
+
+HEAVY = ("ray", "pyarrow", "hydra", "numpy", "scipy", "matplotlib", "httpx2", "psutil", "yaml")
+
+
+def test_the_help_imports_nothing_heavy() -> None:
+    """Each command imports what it works with when it is called: `--help` needs none of it."""
+    code = (
+        "import sys; sys.argv = ['reprise', '--help']\n"
+        "from reprise.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit:\n    pass\n"
+        f"print(*(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert "support-bundle" in done.stdout
+    assert done.stderr.split() == []

@@ -26,6 +26,8 @@ _GROUPS = (
     *("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "train", "reproduce"),
     *("rehearsal", "runs", "triage", "checkpoint", "curves", "image", "explain"),
 )
+# Those that may ask the Hugging Face Hub.
+_HUB = frozenset({"lock", "setup", "bundle", "data", "model"})
 # Commands whose module has another name.
 _MODULES = {
     **dict.fromkeys(("status", "logs", "stop"), "runs"),
@@ -119,14 +121,10 @@ def _run(groups: tuple[str, ...]) -> None:
     arguments = sys.argv[1:]
     as_json = asks_json(arguments)
     try:
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                app = _build(groups)
-        except ValueError:
-            # huggingface_hub reads it when it is imported, and prints what is wrong, not where.
-            if (report := bad_endpoint()) is None:
-                raise
+        # huggingface_hub reads it when it is imported, and prints what is wrong, not where.
+        if set(groups) <= _HUB and (report := bad_endpoint()) is not None:
             finish(report, as_json)
+        app = _build(groups)
         if not as_json:
             app()
             return

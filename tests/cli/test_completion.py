@@ -29,7 +29,7 @@ def complete(words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("reprise re", ["recipe", "rehearsal", "reproduce"]),
+        ("reprise reh", ["rehearsal"]),
         ("reprise recipe ch", ["check"]),
         ("reprise doctor --mac", ["--machine"]),
         ("reprise nothing-like-this", []),

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from reprise.bundle.create import create as create_bundle
-from reprise.bundle.open import verify_bundle
 from reprise.cli.commands.machines import MachineOption, chosen_machine
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
@@ -83,6 +81,8 @@ def create(
 
     Safe to interrupt and to repeat: fetched and written files stay.
     """
+    from reprise.bundle.create import create as create_bundle
+
     kind, _ = chosen_machine(machine)
     with Display() as display:
         steps = Steps(display)
@@ -102,6 +102,8 @@ def verify(
     as_json: JsonFlag = False,
 ) -> None:
     """Check every bit of a bundle, part by part. Exit code 2 while parts are missing."""
+    from reprise.bundle.open import verify_bundle
+
     with Display() as display:
         steps = Steps(display)
         report = verify_bundle(file, steps)

@@ -6,27 +6,20 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from reprise.cli.commands.machines import MachineOption, OldName, one_of
 from reprise.cli.render import JsonFlag, finish, guard
-from reprise.cluster.doctor.marks import Marks
-from reprise.cluster.hosts.hostfile import DEFAULT_SLOTS, read_hostfile
-from reprise.cluster.init import slurm_allocation
+from reprise.cluster.hosts.hostfile import DEFAULT_SLOTS
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Report, Severity
 from reprise.core.project import find_project
-from reprise.flows.cluster import Selection, examine, init_site, select
-from reprise.flows.cluster_up import (
-    UpOptions,
-    cluster_down,
-    cluster_env,
-    cluster_status,
-    cluster_up,
-    watch_cluster,
-)
+
+if TYPE_CHECKING:
+    from reprise.cluster.doctor.marks import Marks
+    from reprise.flows.cluster import Selection
 
 __all__ = ["register"]
 
@@ -66,6 +59,8 @@ def init(
     Reads this machine's network interfaces and routes, shared mounts, proxies, and the node list
     of a SLURM, PBS or Kubernetes allocation. An existing file is left as it is.
     """
+    from reprise.flows.cluster import init_site
+
     finish(init_site(find_project(), hostfile, machine), as_json)
 
 
@@ -86,6 +81,8 @@ def hosts(
 
     Inside a Slurm job: reprise hosts --slurm > hostfile.
     """
+    from reprise.cluster.hosts.hostfile import read_hostfile
+
     if slurm:
         _print_slurm(hostfile, default_slots, as_json)
     if hostfile is None:
@@ -106,6 +103,8 @@ def hosts(
 
 def _print_slurm(hostfile: Path | None, default_slots: int, as_json: bool) -> NoReturn:
     """The nodes of the Slurm job as a hostfile on standard output."""
+    from reprise.cluster.init import slurm_allocation
+
     found = slurm_allocation(os.environ)
     if hostfile is not None:
         raise OperatorError("hosts-slurm.with-hostfile", str(hostfile))
@@ -145,6 +144,8 @@ def doctor(
     removes, and for the all-reduce of --active.
     Exit code 0: fine; 1: a problem; 2: a check could not be evaluated.
     """
+    from reprise.flows.cluster import examine, select
+
     read, selection = select(hostfile, one_of(machine, profile), include or (), exclude or ())
     if selection is None:
         finish(read, as_json)
@@ -185,6 +186,9 @@ def up(
     changes nothing; on an incomplete one, it starts the missing workers. When a start fails, the
     started nodes are stopped.
     """
+    from reprise.flows.cluster import select
+    from reprise.flows.cluster_up import UpOptions, cluster_up
+
     read, selection = select(hostfile, one_of(machine, profile), include or (), exclude or ())
     if selection is None:
         finish(read, as_json)
@@ -210,6 +214,8 @@ def env(hostfile: HostfileArgument, as_json: JsonFlag = False) -> None:
 
     For `ray job submit`, Ray's SDK and `reprise train --address`. No host is contacted.
     """
+    from reprise.flows.cluster_up import cluster_env
+
     try:
         report = cluster_env(hostfile)
     except OperatorError as error:
@@ -232,6 +238,9 @@ def status(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the state of the cluster: the head's node list, and each host's own processes."""
+    from reprise.flows.cluster import select
+    from reprise.flows.cluster_up import cluster_status, watch_cluster
+
     read, selection = select(hostfile, None)
     if selection is None:
         finish(read, as_json)
@@ -255,6 +264,9 @@ def down(
     as_json: JsonFlag = False,
 ) -> None:
     """Stop this hostfile's cluster, and only that; check that nothing of it remains."""
+    from reprise.flows.cluster import select
+    from reprise.flows.cluster_up import cluster_down
+
     read, selection = select(hostfile, None)
     if selection is None:
         finish(read, as_json)

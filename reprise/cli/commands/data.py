@@ -14,8 +14,6 @@ from reprise.cli.commands.data_convert import convert
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
-from reprise.flows.data import FetchRequest, fetch_data
-from reprise.flows.data_check import CheckRequest, RewardRequest, check_data, describe_data
 
 __all__ = ["register"]
 
@@ -69,6 +67,8 @@ def fetch(
     They are installed below DATA_DIR (default: the project's root). Safe to interrupt and repeat.
     With TRAIN_FILES or VAL_FILES set, those files are checked and the locked ones are not fetched.
     """
+    from reprise.flows.data import FetchRequest, fetch_data
+
     with showing() as (bars, say):
         request = FetchRequest(tuple(names or ()), mirror, local, deep, replace, check)
         report = fetch_data(find_project(), request, bars, say)
@@ -110,6 +110,8 @@ def check(
 
     Without files, checks those of the recipe or of the overrides.
     """
+    from reprise.flows.data_check import CheckRequest, RewardRequest, check_data
+
     lines = _lines(override, overrides)
     scoring = RewardRequest(python, reward_rows, step_seconds) if reward else None
     request = CheckRequest(
@@ -144,6 +146,8 @@ def describe(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the contents of data files: rows, prompts, sources, lengths, answers, steps, samples."""
+    from reprise.flows.data_check import CheckRequest, describe_data
+
     lines = _lines(override, overrides)
     request = CheckRequest(tuple(files or ()), tuple(val or ()), model, lines, tokenizer, verl)
     with showing() as (bars, say):

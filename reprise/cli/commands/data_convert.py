@@ -11,9 +11,6 @@ from reprise.cli.bars import showing
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Report, Verdict
-from reprise.data.convert.convert import Choices
-from reprise.data.convert.convert import convert as convert_file
-from reprise.data.convert.mapping import ColumnMap, read_mapping
 
 __all__ = ["convert"]
 
@@ -59,6 +56,10 @@ def convert(
 
     The same input gives the same bytes. All changes and rejected rows are reported.
     """
+    from reprise.data.convert.convert import Choices
+    from reprise.data.convert.convert import convert as convert_file
+    from reprise.data.convert.mapping import ColumnMap, read_mapping
+
     columns = (read_mapping(mapping) if mapping else ColumnMap()).but(
         question=question,
         answer=answer,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,13 +13,9 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import write_text
 from reprise.core.progress import task
 from reprise.core.project import find_project
-from reprise.flows.cluster import select
-from reprise.flows.images import run_inside, verify_images
-from reprise.images.build import BuildOptions, build_image
-from reprise.images.carry import load_image, newest, save_image
-from reprise.images.engine import find_engine
-from reprise.images.files import Kind, kind_named
-from reprise.lock.read import read_lock
+
+if TYPE_CHECKING:
+    from reprise.images.files import Kind
 
 __all__ = ["register"]
 
@@ -39,6 +35,8 @@ def register(app: typer.Typer) -> None:
 
 def _kind(machine: str | None, name: str) -> Kind:
     """The image of the machine named; without a name, of the detected machine."""
+    from reprise.images.files import kind_named
+
     return kind_named(chosen_machine(one_of(machine, name))[0].name)
 
 
@@ -65,6 +63,8 @@ def build(
 
     Packages come from pip's sources on this machine; docs/images.md lists the variables.
     """
+    from reprise.images.build import BuildOptions, build_image
+
     kind = _kind(machine, name)
     args = dict(_pair(text) for text in arg or ())
     options = BuildOptions(base, target, args, again)
@@ -103,6 +103,9 @@ def verify(
 
     Exit code 0: yes; 1: something differs; 2: something is unknown.
     """
+    from reprise.flows.cluster import select
+    from reprise.flows.images import verify_images
+
     kind = _kind(machine, name)
     selection = None
     if hostfile is not None:
@@ -125,6 +128,10 @@ def save(
     as_json: JsonFlag = False,
 ) -> None:
     """Write an image to a file, for hosts without access to a registry."""
+    from reprise.images.carry import newest, save_image
+    from reprise.images.engine import find_engine
+    from reprise.lock.read import read_lock
+
     lock = read_lock(find_project().lock)
     chosen = image or newest(find_engine(), lock, _kind(machine, name))
     with task(f"saving {chosen}"):
@@ -138,6 +145,8 @@ def load(
     as_json: JsonFlag = False,
 ) -> None:
     """Check an archive and load it into this machine's engine."""
+    from reprise.images.carry import load_image
+
     with task(f"loading {file.name}"):
         report = load_image(file)
     if not as_json:
@@ -153,6 +162,10 @@ def run(
     base: Annotated[str, typer.Option(help="NAME@sha256:... to build on.")] = "",
 ) -> None:
     """Run a command of reprise in a container of the cpu image; ends with its exit code."""
+    from reprise.flows.images import run_inside
+    from reprise.images.build import BuildOptions, build_image
+    from reprise.images.files import kind_named
+
     if image is not None and base:
         raise OperatorError("image-base.conflict", "--image and --base")
     project = find_project()

@@ -14,12 +14,6 @@ from reprise.cli.commands.machines import MachineOption, chosen_machine
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.findings import Report
 from reprise.core.project import find_project
-from reprise.flows.lock.answers import combine
-from reprise.flows.lock.reality import verify as verify_lock
-from reprise.flows.lock.update import lock_images, update_entry
-from reprise.lock.check import check_lock
-from reprise.lock.rows import Site
-from reprise.trees.sources import mirrors_from
 
 __all__ = ["MirrorOption", "register"]
 
@@ -49,6 +43,8 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Check the lock itself: form, full hashes, known contradictions, requirements files."""
+    from reprise.lock.check import check_lock
+
     finish(check_lock(file or find_project().lock), as_json)
 
 
@@ -81,6 +77,11 @@ def verify(
 
     Exit code 0: all ok; 1: something differs, is dirty or missing; 2: something is unknown.
     """
+    from reprise.flows.lock.answers import combine
+    from reprise.flows.lock.reality import verify as verify_lock
+    from reprise.lock.rows import Site
+    from reprise.trees.sources import mirrors_from
+
     if answers is not None:
         report = combine(answers)
         if not as_json:
@@ -107,6 +108,9 @@ def update(
     as_json: JsonFlag = False,
 ) -> None:
     """Resolve one entry and rewrite its lines in the lock; all other bytes stay."""
+    from reprise.flows.lock.update import update_entry
+    from reprise.trees.sources import mirrors_from
+
     report = update_entry(find_project().lock, name, to, mirrors_from(mirror or []))
     if not as_json:
         moved = report.data["moved"]
@@ -133,6 +137,8 @@ def image(
 
     Asks the entry's mirrors, then its registry, then the container engine of this machine.
     """
+    from reprise.flows.lock.update import lock_images
+
     finish(lock_images(find_project().lock, names or [], write), as_json)
 
 

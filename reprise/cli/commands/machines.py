@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reprise.core.errors import OperatorError
-from reprise.machines.registry import Machine, guess_machine, machine_named
+
+if TYPE_CHECKING:
+    from reprise.machines.registry import Machine
 
 __all__ = ["MachineOption", "OldName", "chosen_machine", "one_of"]
 
@@ -27,6 +29,8 @@ OldName = Annotated[str | None, typer.Option("--profile", hidden=True)]
 
 def one_of(machine: str | None, *others: str | None) -> str | None:
     """The one name given. Raises OperatorError when two differ, known or not."""
+    from reprise.machines.registry import machine_named
+
     named = [name for name in (machine, *others) if name]
     if len({machine_named(name).name for name in named}) > 1:
         raise OperatorError("machine.two-kinds-machine", " and ".join(named))
@@ -35,4 +39,6 @@ def one_of(machine: str | None, *others: str | None) -> str | None:
 
 def chosen_machine(name: str | None) -> tuple[Machine, str]:
     """The machine `name`, or the detected one when it is None, with the reason."""
+    from reprise.machines.registry import guess_machine, machine_named
+
     return (machine_named(name), "named") if name is not None else guess_machine()

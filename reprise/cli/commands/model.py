@@ -10,7 +10,6 @@ import typer
 from reprise.cli.bars import showing
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.project import find_project
-from reprise.flows.models import ModelRequest, Origin, Where, check_model, fetch_locked_model
 
 __all__ = ["register"]
 
@@ -46,6 +45,8 @@ def fetch(
     Config and weight index must match the lock before weights are fetched. Safe to interrupt and
     to repeat: correct files are not fetched again.
     """
+    from reprise.flows.models import ModelRequest, Origin, fetch_locked_model
+
     origin: Origin = "modelscope" if modelscope else "hub"
     with showing() as (bars, say):
         request = ModelRequest(name, folder, origin, mirror, local, revision)
@@ -80,6 +81,8 @@ def check(
     Reads no weights. On hosts, the same folder is checked on all of them at the same time, and they
     must agree; a host needs only python3.
     """
+    from reprise.flows.models import Where, check_model
+
     where = Where(
         hostfile, tuple(include or ()), tuple(exclude or ()), tuple(host or ()), ssh_config
     )

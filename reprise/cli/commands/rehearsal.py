@@ -6,7 +6,6 @@ import typer
 
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.project import find_project
-from reprise.flows.start_model import build_start_model
 from reprise.flows.target import DEFAULT
 
 __all__ = ["register"]
@@ -32,6 +31,8 @@ def build_model(as_json: JsonFlag = False) -> None:
     The result is kept in .cache/start-model and not used by runs: another processor, or another
     instruction set (ATEN_CPU_CAPABILITY=default), gives different bits.
     """
+    from reprise.flows.start_model import build_start_model
+
     project = find_project()
 
     def say(line: str) -> None:

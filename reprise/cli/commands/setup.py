@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from reprise.bundle.setup import setup_from_bundle
 from reprise.cli.commands.bundle import Steps
 from reprise.cli.commands.lock import MirrorOption
 from reprise.cli.commands.machines import MachineOption, chosen_machine
@@ -15,8 +14,6 @@ from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.progress import Display, Task
 from reprise.core.project import find_project
-from reprise.trees.install import setup as install
-from reprise.trees.sources import mirrors_from
 
 __all__ = ["register"]
 
@@ -59,6 +56,10 @@ def setup(
     Exactly the locked commits, verified by their tree hashes. Safe to interrupt and to repeat; a
     checkout that you changed or moved is not touched. Mirrors also come from REPRISE_MIRROR.
     """
+    from reprise.bundle.setup import setup_from_bundle
+    from reprise.trees.install import setup as install
+    from reprise.trees.sources import mirrors_from
+
     if bundle is not None and mirror:
         raise OperatorError("setup-source.conflict", "--mirror and --bundle")
     project = find_project()
