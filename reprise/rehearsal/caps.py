@@ -6,8 +6,11 @@ import os
 
 __all__ = ["CAPS", "caps"]
 
-CAPS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE")
-"""Variables that cap what torch, oneDNN (two names) and OpenBLAS use."""
+CAPS = (
+    *("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA"),
+    *("OPENBLAS_CORETYPE", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS"),
+)
+"""Variables that cap what torch, oneDNN (two names), OpenBLAS and MKL (two names) use."""
 
 
 def caps() -> dict[str, str]:
