@@ -15,7 +15,7 @@ from reprise.curves.reference import Reference
 from reprise.curves.result import Judgement, Outcome, WindowResult
 from reprise.metrics import MetricTable, Series
 
-__all__ = ["draw", "to_png", "to_svg"]
+__all__ = ["draw", "to_png"]
 
 _RUN, _REFERENCE, _BOUND = "this run", "reference runs", "bound"
 _COLOURS = {_RUN: "#1f5fb4", _REFERENCE: "#9a9a9a", _BOUND: "#c23b22"}
@@ -213,12 +213,6 @@ def _ceiling(ceiling: float, records: list[dict[str, Any]], scale: alt.Scale) ->
         base.mark_rule(color="#555555", strokeDash=[2, 2]),
         base.mark_text(align="right", dy=-6, x="width", color="#555555").encode(text="text:N"),
     ]
-
-
-def to_svg(figure: Chart) -> str:
-    """The figure as SVG, made without network."""
-    svg: str = vl_convert.vegalite_to_svg(figure.to_dict())
-    return svg
 
 
 def to_png(figure: Chart) -> bytes:

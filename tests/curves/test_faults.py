@@ -84,7 +84,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "aborted": (held({"response/aborted_ratio": 0.3}, 11), "guard-aborted"),
     "half the samples": (scaled("perf/total_num_tokens", 0.5), "guard-samples"),
     "KL x 100": (scaled(KL, 100), "kl"),
-    "probs diff x 2": (scaled(PROBS, 2.5), "probs-diff"),
+    "probs diff x 2.5": (scaled(PROBS, 2.5), "probs-diff"),
     "validation -0.2": (shifted(ACCURACY, -0.2), "validation"),
     "validation -0.6": (shifted(ACCURACY, -0.6), "validation"),
 }

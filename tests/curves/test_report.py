@@ -36,15 +36,18 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.open: list[str] = []
         self.text = ""
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.links += [
             value or "" for name, value in attrs if name in ("src", "href", "xlink:href")
         ]
-        if tag == "script":
-            self.links.append("script")
+        self.tags.append((tag, dict(attrs)))
         if tag not in ("meta", "br"):
             self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -66,9 +69,16 @@ def test_report_is_self_contained_and_says_everything(
     assert page.open == []
     assert "<b>&" in page.text
     assert "a <test> machine" in page.text
-    assert judgement.smallest in page.text
+    assert judgement.smallest[1:] in page.text
     for check in judgement.checks:
         assert check.message in page.text
+    assert "None" not in page.text and "{'" not in page.text and ">nan<" not in page.text.lower()
+    assert f"{judgement.false_alarms:.2%}" in page.text
+    heads = [found for tag, found in page.tags if tag == "th"]
+    assert heads and all(found.get("scope") in ("col", "row") for found in heads)
+    charts = [found for tag, found in page.tags if tag == "figure"]
+    assert len(charts) >= 5
+    assert all(found["tabindex"] == "0" and found["aria-label"] for found in charts)
     assert not re.search(r"url\(\s*['\"]?http", (tmp_path / "report.html").read_text())
     png = (tmp_path / "curves.png").read_bytes()
     assert png.startswith(b"\x89PNG\r\n")
@@ -137,3 +147,27 @@ def test_show_summarises_and_prints_values(inputs: tuple[Path, Path]) -> None:
     assert values.stdout.count(REWARD) == 40
     data = json.loads(CliRunner().invoke(app, ["curves", "show", str(inputs[0]), "--json"]).stdout)
     assert data["metrics"][REWARD]["points"] == 40
+
+
+def test_several_runs_on_one_page(tmp_path: Path) -> None:
+    runs = [str(write(tmp_path / f"run-{seed}.jsonl", records(seed))) for seed in (1, 2, 3)]
+    out = tmp_path / "all.html"
+    result = CliRunner().invoke(app, ["report", *runs, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    page = Page()
+    page.feed(out.read_text())
+    assert page.links == [] and page.open == []
+    assert "3 runs" in page.text
+    lines = [found["class"] for tag, found in page.tags if tag == "polyline"]
+    assert {"line run0", "line run1", "line run2"} <= set(lines)
+
+
+def test_facts_are_for_readers(tmp_path: Path, inputs: tuple[Path, Path]) -> None:
+    table, reference = read_run(inputs[0]), load_reference(inputs[1])
+    attempt = {"number": 1, "started": 1796038427.7, "ended": None, "resumed_from": None}
+    facts = {"created": 1796038321.78, "data_sha256": {"train": "5f"}, "attempts": [attempt]}
+    write_report(tmp_path, judge_run(table, reference, 40), table, reference, facts)
+    page = Page()
+    page.feed((tmp_path / "report.html").read_text())
+    assert "2026-11-30 11:32:01 UTC" in page.text and "1796038" not in page.text
+    assert "data_sha256.train" in page.text

@@ -249,3 +249,51 @@ def test_settings_come_from_the_runs_own_config() -> None:
     config = json.loads('{"data": {"max_response_length": 8192}}')
     assert alarm_settings(config, 0.02) == AlarmSettings(8192, 0.02)
     assert alarm_settings({}) == AlarmSettings(None, 0.015)
+
+
+def healthy(step: int) -> dict[str, float]:
+    wave = 0.02 * math.sin(7.3 * step)
+    return {
+        REWARD: 0.2 + 0.5 * min(step, 40) / 40 + wave,
+        "actor/entropy": 1.0 - 0.015 * min(step, 50) + wave,
+        "actor/grad_norm": 1.0 + abs(wave),
+        "response_length/mean": 600.0 + 100 * wave,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (lambda _, data: data | {"actor/entropy": data["actor/entropy"] * 10}, "run-alarm-entropy"),
+        (lambda _, data: data | {"actor/grad_norm": 60.0}, "run-alarm-gradient"),
+        (lambda _, data: data | {"response_length/mean": 90.0}, "run-alarm-length"),
+        (lambda step, data: data | {REWARD: data[REWARD] - (step - 40) * 0.02}, "run-alarm-reward"),
+    ],
+)
+def test_a_collapse_is_told_while_it_happens(change, rule: str) -> None:
+    steps = [(step, healthy(step)) for step in range(1, 61)]
+    assert told(steps) == []
+    broken = [(step, change(step, data) if step > 40 else data) for step, data in steps]
+    found = told(broken)
+    assert rules(found) == [rule]
+    assert 43 <= found[0][0] <= 58
+
+
+def test_a_spike_is_no_collapse() -> None:
+    steps = [(step, healthy(step)) for step in range(1, 61)]
+    for step in (20, 30):
+        steps[step][1].update({"actor/grad_norm": 500.0, "actor/entropy": 30.0, REWARD: -1.0})
+    assert told(steps) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["fsdp-1", "megatron-1", "megatron-101-again", "overlong-read", "cpu-overlong-read"]
+)
+def test_no_other_good_run_raises_a_collapse(name: str) -> None:
+    table = read_run(RECIPES.parent / f"benchmarks/gpu/runs/{name}.jsonl")
+    steps: dict[int, dict[str, float]] = {}
+    for metric in table.names:
+        curve = table.series(metric)
+        for step, value in zip(curve.steps.tolist(), curve.values.tolist(), strict=True):
+            steps.setdefault(step, {})[metric] = value
+    assert told(sorted(steps.items()), AlarmSettings(response_limit=8)) == []

@@ -42,7 +42,7 @@ class Level:
     resolution: float
     window: float
     whole: float
-    freedom: float = 10.0
+    freedom: float = 8.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from reprise.metrics import MetricTable, Series
 __all__ = ["ENOUGH", "against_seeds", "valid_probs_diff"]
 
 # Below 1e-6 both metrics are rounding of float32 sums, and k3 may even come out negative. Seeds
-# that agree closely would flag another CPU; only half as much again is a real difference. The
+# that agree closely would flag another machine: a CPU's probs diff is up to 1.7 times a GPU's. The
 # borrowed spreads are the largest of the three recorded rehearsal references.
 _LEVELS = {
-    "probs-diff": Level(1e-6, 1.5, 3.0, window=0.17, whole=0.11),
+    "probs-diff": Level(1e-6, 1.8, 3.0, window=0.17, whole=0.11),
     "kl": Level(1e-6, 1.5, 10.0, window=0.36, whole=0.20),
 }
 

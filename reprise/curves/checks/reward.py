@@ -33,7 +33,7 @@ from reprise.metrics.table import FloatArray
 __all__ = ["resolution", "reward_windows", "split"]
 
 # A shortfall under this share of the reference's gain is never evidence, however tight the seeds;
-# while the spread is borrowed, one under a third.
+# of one or two reference runs, one under a third.
 _MATERIAL_SHARE = 0.05
 _GROSS_SHARE = 1 / 3
 # Unless a margin is stated: a run that loses this share of the reference's gain must be detected.
@@ -41,9 +41,11 @@ _MARGIN_SHARE = 0.6
 # A run that is better than the bound by more than this share of the gain is not the same run.
 _BETTER_SHARE = 0.25
 # Standard deviation between correct runs as a share of the gain: the largest of the recorded
-# rehearsal references, for a window and for the whole run. Used until four runs show their own.
-_BORROWED_WINDOW, _BORROWED_WHOLE, _BORROWED_FREEDOM = 0.06, 0.03, 12.0
-_BORROW_BELOW = 4
+# rehearsal references, for a window and for the whole run. Mixed in below eight reference runs,
+# with fewer degrees of freedom once three do.
+_BORROWED_WINDOW, _BORROWED_WHOLE = 0.06, 0.03
+_BORROWED_FREEDOM, _MIXED_FREEDOM = 12.0, 6.0
+_BORROW_BELOW = 8
 # Below this a PASS on a borrowed spread needs a margin that the user states.
 _OWN_SPREAD = 3
 # Shares of alpha: the windows, the whole run, the trend.
@@ -80,7 +82,7 @@ class _Compared:
 
     @property
     def material(self) -> float:
-        share = _GROSS_SHARE if self.borrowed else _MATERIAL_SHARE
+        share = _GROSS_SHARE if len(self.seeds) < _OWN_SPREAD else _MATERIAL_SHARE
         material = share * max(self.gain, 0.0)
         margin = self.spec.margin
         return material if margin is None else min(material, margin / 2)
@@ -134,7 +136,9 @@ def _limits(compared: _Compared) -> Bounds:
     alpha = np.array([*[windows / count] * count, whole, trend])
     prior = None
     if compared.borrowed:
-        prior = Prior(_borrowed(compared), _BORROWED_FREEDOM)
+        alone = len(compared.seeds) < _OWN_SPREAD
+        freedom = _BORROWED_FREEDOM if alone else _MIXED_FREEDOM
+        prior = Prior(_borrowed(compared), freedom)
     return bounds(compared.seeds, alpha, prior, pooled=count)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from reprise.core.findings import Finding, Severity
 from reprise.metrics import is_validation
-from reprise.runs.watch import alarm_rules
+from reprise.runs.watch import alarm_collapse, alarm_rules
 from reprise.runs.watch.alarm_history import Alarm, History
 
 __all__ = ["AlarmSettings", "Alarms", "alarm_settings"]
@@ -71,6 +71,8 @@ class Alarms:
         yield from alarm_rules.floor(self._history)
         yield from alarm_rules.no_signal(self._history)
         yield from alarm_rules.entropy(self._history)
+        yield from alarm_collapse.leaves_its_level(self._history)
+        yield from alarm_collapse.falling(self._history)
         yield from alarm_rules.probs_diff(self._history, self.settings.probs_ceiling)
         yield from alarm_rules.growing(self._history, self.settings.probs_ceiling)
         yield from alarm_rules.length(self._history, self.settings.response_limit)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from reprise.cli.commands.curves import compare, reference
+from reprise.cli.commands.curves import compare, reference, report
 
 __all__ = ["register"]
 
@@ -16,3 +16,4 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     compare.register(app)
     reference.register(app)
+    report.register(app)

@@ -1,0 +1,55 @@
+"""`reprise report`: several runs on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reprise.cli.render import JsonFlag, finish, guard
+from reprise.core.findings import Report
+from reprise.core.project import find_project
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command()(report)
+
+
+@guard("report")
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="Run folders or ids, metrics files, folders of files: one run each."),
+    ],
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Write one HTML page with the curves of several runs, and how their configurations differ."""
+    from reprise.core.files import write_text
+    from reprise.curves.checks.comparable import config_differences
+    from reprise.curves.page import runs_page
+    from reprise.flows.judging import named_run, open_run
+
+    project = find_project()
+    read = [open_run(named_run(project, run)) for run in runs]
+    names = [run.table.run for run in read]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in runs]
+    first = read[0]
+    differing = [
+        (name, config_differences(run.config, first.config))
+        for name, run in zip(names[1:], read[1:], strict=True)
+        if run.config and first.config
+    ]
+    write_text(out, runs_page(names, [run.table for run in read], differing))
+    made = Report("report", data={"report": str(out), "runs": names})
+    made.passed("metrics")
+    for run in read:
+        made.findings.extend(run.table.findings)
+    if not as_json:
+        typer.echo(f"report: {out}")
+    finish(made, as_json)

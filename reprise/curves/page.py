@@ -1,0 +1,330 @@
+"""The page of a verdict, and of several runs: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import html
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from reprise.core.findings import Finding, State
+from reprise.curves.checks.mismatch import valid_probs_diff
+from reprise.curves.panels import Curve, Panel, panel
+from reprise.curves.reference import Reference
+from reprise.curves.result import CheckResult, Difference, Judgement, WindowResult, number
+from reprise.metrics import MetricTable, Series
+
+__all__ = ["runs_page", "verdict_page"]
+
+_WORDS = {State.PASSED: "passed", State.FAILED: "failed", State.UNKNOWN: "unknown"}
+# Shown with the judged metrics when a run has them.
+_FURTHER = (
+    "actor/entropy",
+    "actor/grad_norm",
+    "response_length/mean",
+    "response_length/clip_ratio",
+    "perf/total_num_tokens",
+)
+# Facts of a run that have a section of their own, or are of no use to a reader.
+_APART = {"attempts", "hosts", "given", "forced"}
+_TIMES = {"created", "started", "ended", "stop"}
+
+
+def _asset(name: str) -> str:
+    return resources.files("reprise.curves").joinpath(name).read_text(encoding="utf-8")
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _document(title: str, body: str) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{_text(title)}</title><style>{_asset('page.css')}</style></head>"
+        f"<body><main>{body}</main><script>{_asset('page.js')}</script></body></html>\n"
+    )
+
+
+def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first cell of a row is its header; `rows` are cells as HTML."""
+    names = "".join(f'<th scope="col">{_text(name)}</th>' for name in head)
+    body = ""
+    for first, *cells in rows:
+        rest = "".join(
+            f'<td data-name="{_text(name)}">{cell}</td>'
+            for name, cell in zip(head[1:], cells, strict=True)
+        )
+        body += f'<tr><th scope="row">{first}</th>{rest}</tr>'
+    return (
+        f'<div class="wide"><table><caption>{_text(caption)}</caption><thead><tr>{names}</tr>'
+        f"</thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def verdict_page(
+    judgement: Judgement,
+    table: MetricTable,
+    reference: Reference,
+    provenance: Mapping[str, object],
+) -> str:
+    """The report of one judged run: the verdict first, then its reasons."""
+    outcome = judgement.outcome.value
+    runs = f"{judgement.reference_runs} {reference.kind} reference run"
+    runs += "s" * (judgement.reference_runs != 1)
+    steps = f"{judgement.compared_steps} of {judgement.expected_steps} expected steps compared"
+    odds = f"A correct run fails with a probability of at most {judgement.false_alarms:.2%}."
+    body = [
+        f'<header><p class="verdict {outcome}">{outcome}</p><h1>{_text(judgement.run)}</h1>',
+        f"<p>Against <strong>{_text(reference.name)}</strong>: {_text(runs)}, {steps}.</p>",
+        f"<p>{_text(_sentence(judgement.smallest))}. {odds}</p>{_undecided(judgement)}</header>",
+        f"<section><h2>Checks</h2>{_checks(judgement.checks)}</section>",
+        f"<section><h2>Curves</h2>{_LEGEND}"
+        f'<div class="charts">{_charts(judgement, table, reference)}</div></section>',
+        f"<section><h2>Windows</h2>{_windows(judgement.checks)}</section>",
+        f"<section><h2>Differences</h2>{_differences(judgement.differences)}</section>",
+        f"<section><h2>Findings</h2>{_findings(judgement.all_notes())}</section>",
+        f"<section><h2>Attempts</h2>{_attempts(provenance)}</section>",
+        f"<section><h2>This run</h2>{_facts('This run', provenance)}</section>",
+        f"<section><h2>Reference</h2>{_facts('Reference', _origin(reference))}</section>",
+    ]
+    return _document(f"{outcome}: {judgement.run}", "\n".join(body))
+
+
+_LEGEND = (
+    '<p class="legend"><span class="key run"></span> this run <span class="key reference"></span> '
+    'reference runs <span class="key bound"></span> bound <span class="key parting"></span> '
+    "curves part. Thick bars: this run over a window, in the colour of its state. "
+    "Arrow keys read a focused chart, + and - zoom, 0 resets.</p>"
+)
+
+
+def _sentence(text: str) -> str:
+    """`text` with a capital first letter; names of metrics in it stay as they are."""
+    return text[:1].upper() + text[1:]
+
+
+def _undecided(judgement: Judgement) -> str:
+    open_ = [c for c in judgement.checks if c.state is State.UNKNOWN]
+    items = [f"<li><strong>{_text(c.rule)}</strong>: {_text(c.message)}</li>" for c in open_]
+    items += [
+        f"<li><strong>{_text(c.rule)}</strong>: {_text(c.message)} (does not prevent a PASS)</li>"
+        for c in judgement.undecided
+    ]
+    if not items:
+        return "<p>Every check could be decided.</p>"
+    head = f"<summary>Not decided: {len(items)}</summary>"
+    return f"<details open>{head}<ul>{''.join(items)}</ul></details>"
+
+
+def _checks(checks: Iterable[CheckResult]) -> str:
+    rows = []
+    for check in checks:
+        fix = f'<p class="fix">{_text(check.fix)}</p>' if check.fix else ""
+        state = _WORDS[check.state]
+        rows.append(
+            [
+                _text(check.rule),
+                f'<span class="{state}">{state}</span>',
+                f"<code>{_text(check.where)}</code>",
+                _text(check.message) + fix,
+            ]
+        )
+    return _table("Checks", ("check", "state", "where", "message"), rows)
+
+
+def _windows(checks: Iterable[CheckResult]) -> str:
+    rows = []
+    for window in (window for check in checks for window in check.windows):
+        values = (window.run, window.reference, window.deviation, window.bound, window.smallest)
+        state = _WORDS[window.state]
+        rows.append(
+            [
+                f"<code>{_text(window.metric)}</code>",
+                f"{window.first}-{window.last}",
+                *(number(value) for value in values),
+                f'<span class="{state}">{state}</span>',
+            ]
+        )
+    if not rows:
+        return "<p>No window could be compared.</p>"
+    names = (
+        "metric",
+        "steps",
+        "this run",
+        "reference",
+        "sd of runs",
+        "bound",
+        "detectable",
+        "state",
+    )
+    return _table("Windows", names, rows)
+
+
+def _charts(judgement: Judgement, table: MetricTable, reference: Reference) -> str:
+    metrics = reference.metrics
+    judged: dict[str, tuple[WindowResult, ...]] = {}
+    parting: dict[str, int] = {}
+    for check in judgement.checks:
+        for window in check.windows:
+            judged.setdefault(window.metric, check.windows)
+        if "parting_step" in check.numbers:
+            parting[check.where.partition("@")[0]] = int(check.numbers["parting_step"])
+    names = [metrics.reward.metric]
+    pairs = {}
+    if metrics.validation is not None:
+        own = next((m for m in judged if m.startswith("val-")), metrics.validation.metric)
+        pairs[own] = metrics.validation.metric
+        names.append(own)
+    names += [spec.metric for spec in (metrics.probs_diff, metrics.kl) if spec is not None]
+    figures = []
+    for name in dict.fromkeys([*names, *_FURTHER]):
+        curves = [Curve("this run", _curve(table, reference, name), "run")]
+        seeds = zip(reference.runs, reference.seeds, strict=True)
+        for index, (run, seed) in enumerate(seeds, start=1):
+            label = f"reference {index}" if seed is None else f"seed {seed}"
+            curves.append(Curve(label, _curve(run, reference, pairs.get(name, name)), "reference"))
+        if name in names or len(curves[0].series) > 1:
+            windows = judged.get(name, ())
+            figures.append(panel(Panel(name, curves, windows, parting.get(name))))
+    return "".join(figures) or "<p>No curve has a finite value.</p>"
+
+
+def _curve(table: MetricTable, reference: Reference, metric: str) -> Series:
+    spec = reference.metrics.probs_diff
+    if spec is not None and metric == spec.metric:
+        return valid_probs_diff(table, spec)
+    return table.series(metric).finite()
+
+
+def _differences(differences: Sequence[Difference]) -> str:
+    if not differences:
+        return "<p>No difference is known; what is not recorded of both sides was not compared.</p>"
+    rows = [
+        [f"<code>{_text(d.name)}</code>", _text(d.weight), _text(d.run), _text(d.reference)]
+        for d in differences
+    ]
+    return _table("Differences", ("name", "for the curve", "this run", "reference"), rows)
+
+
+def _findings(found: Sequence[Finding]) -> str:
+    if not found:
+        return "<p>No further findings.</p>"
+    rows = [
+        [
+            _text(note.severity.value),
+            f"<code>{_text(note.where)}</code>",
+            _text(note.message) + (f'<p class="fix">{_text(note.fix)}</p>' if note.fix else ""),
+        ]
+        for note in found
+    ]
+    return _table("Findings", ("severity", "where", "message"), rows)
+
+
+def _moment(value: object) -> str:
+    """Seconds since the epoch as a time in UTC."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return "unknown"
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(value))
+
+
+def _attempts(provenance: Mapping[str, object]) -> str:
+    attempts = provenance.get("attempts")
+    if not isinstance(attempts, list) or not attempts:
+        return "<p>Not recorded.</p>"
+    rows = []
+    for item in attempts:
+        resumed = item.get("resumed_from")
+        rows.append(
+            [
+                _text(item.get("number", "unknown")),
+                _moment(item.get("started")),
+                _moment(item.get("ended")),
+                _text("the start" if resumed is None else f"step {resumed}"),
+                _text(item.get("reached", "unknown")),
+                _text(item.get("outcome", "unknown")),
+                _text(item.get("message", "")),
+            ]
+        )
+    names = ("attempt", "started", "ended", "from", "last step", "outcome", "message")
+    return _table("Attempts", names, rows)
+
+
+def _facts(caption: str, facts: Mapping[str, object]) -> str:
+    rows = [
+        [f"<code>{_text(key)}</code>", _text(value)]
+        for key, value in _plain(facts)
+        if key.partition(".")[0] not in _APART
+    ]
+    return _table(caption, ("name", "value"), rows) if rows else "<p>Nothing is recorded.</p>"
+
+
+def _plain(facts: Mapping[str, Any], stem: str = "") -> Iterable[tuple[str, str]]:
+    """Facts as text, nested ones by dotted names; what is empty or not known is left out."""
+    for key, value in sorted(facts.items()):
+        name = f"{stem}{key}"
+        if isinstance(value, Mapping):
+            yield from _plain(value, f"{name}.")
+        elif key in _TIMES:
+            yield name, _moment(value)
+        elif isinstance(value, list | tuple):
+            if value:
+                yield name, ", ".join(str(item) for item in value)
+        elif value not in (None, ""):
+            yield name, str(value)
+
+
+def _origin(reference: Reference) -> dict[str, object]:
+    seeds = ["unknown" if seed is None else str(seed) for seed in reference.seeds]
+    own = {"recipe": reference.recipe, "steps": reference.steps, "seeds": seeds}
+    return own | dict(reference.provenance)
+
+
+def runs_page(
+    names: Sequence[str],
+    tables: Sequence[MetricTable],
+    differences: Sequence[tuple[str, Sequence[Difference]]] = (),
+) -> str:
+    """Several runs on one page: the last values, the curves, and how the inputs differ.
+
+    `differences`: the name of a run, and how it differs from the first one.
+    """
+    shared = [m for m in tables[0].names if sum(m in table for table in tables) > 1]
+    judged = [m for m in shared if m.startswith(("critic/rewards/mean", "val-core/"))]
+    extra = (*_FURTHER, "training/rollout_probs_diff_mean", "rollout_corr/k3_kl", "actor/loss")
+    shown = list(dict.fromkeys([*judged, *(m for m in extra if m in shared)])) or shared[:8]
+    figures = []
+    for metric in shown:
+        curves = [
+            Curve(name, table.series(metric).finite(), f"run{index % 6}")
+            for index, (name, table) in enumerate(zip(names, tables, strict=True))
+        ]
+        figures.append(panel(Panel(metric, curves)))
+    keys = "".join(
+        f'<span class="key run{index % 6}"></span> {_text(name)} '
+        for index, name in enumerate(names)
+    )
+    rows = []
+    for name, table in zip(names, tables, strict=True):
+        steps = table.training_steps()
+        cells = []
+        for metric in shown[:6]:
+            values = table.series(metric).finite().values
+            tail = values[-max(1, len(values) // 10) :]
+            cells.append(number(float(tail.mean())) if len(tail) else "unknown")
+        rows.append([_text(name), str(len(steps)), *cells])
+    head = ("run", "steps", *shown[:6])
+    body = [
+        f"<header><h1>{len(names)} runs</h1></header>",
+        f"<section><h2>Mean of the last tenth</h2>{_table('Last values', head, rows)}</section>",
+        f'<section><h2>Curves</h2><p class="legend">{keys}</p>'
+        f'<div class="charts">{"".join(figures)}</div></section>',
+    ]
+    for name, found in differences:
+        title = f"How {name} differs from {names[0]}"
+        body.append(f"<section><h2>{_text(title)}</h2>{_differences(found)}</section>")
+    return _document(f"{len(names)} runs", "\n".join(body))
