@@ -9,23 +9,22 @@ puts them into place, part by part.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from reprise.bundle.entries import collect
 from reprise.bundle.site import build_site, pack_checkout, pack_folder
-from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.errors import OperatorError
 from reprise.core.files import sha256_file
 from reprise.core.findings import Report
-from reprise.lock.model import Environment, Lock, Package, Shipped, Tree
+from reprise.lock.model import Entry, Environment, Lock, Package, Tree
 from reprise.lock.requirements import read_pins
 from reprise.trees.git import GitError, git
 
 __all__ = [
     "UNPART",
-    "adding",
     "bare_tree",
     "collect_bare",
     "further_files",
@@ -54,45 +53,24 @@ def collect_bare(
     files: dict[str, Path] = {"unpart.py": root / UNPART, "versions.lock": root / "versions.lock"}
     _project(root, folder, files, report)
     files |= further_files(root, also)
-    entries: list[str] = []
-    left_out: list[str] = []
-    for name in chosen:
-        entry = lock.entry(name)
-        short = name.partition(".")[2]
-        with adding(name, report):
-            match entry:
-                case Tree() if entry.path is not None:
-                    on_step(f"{short}: packing", 0, None)
-                    files[f"trees/{entry.path}.tar.xz"] = _tree(root, folder, short, entry)
-                case Environment() if entry.trim is not None:
-                    on_step(f"{short}: site tree", 0, None)
-                    files |= _site(root, folder, short, entry, entry.python)
-                    _operator(root, folder, lock, entry.python, files, on_step)
-                case Package() if pinned_elsewhere(root, lock, chosen, entry) or _has_file(
-                    entry, files
-                ):
-                    pass
-                case Shipped():
-                    pass  # part of the project, which is in every bundle
-                case _:
-                    left_out.append(name)
-                    report.note("bundle-note.left-out", name)
-                    continue
-            entries.append(name)
-            report.passed(name)
+
+    def add(name: str, entry: Entry) -> bool:
+        match entry:
+            case Tree() if entry.path is not None:
+                on_step(f"{name}: packing", 0, None)
+                files[f"trees/{entry.path}.tar.xz"] = _tree(root, folder, name, entry)
+            case Environment() if entry.trim is not None:
+                on_step(f"{name}: site tree", 0, None)
+                files.update(_site(root, folder, name, entry, entry.python))
+                _operator(root, folder, lock, entry.python, files, on_step)
+            case Package():
+                return pinned_elsewhere(root, lock, chosen, entry) or _has_file(entry, files)
+            case _:
+                return False
+        return True
+
+    entries, left_out = collect(lock, chosen, add, report)
     return files, entries, left_out
-
-
-@contextlib.contextmanager
-def adding(name: str, report: Report) -> Iterator[None]:
-    """Problems with the entry `name` while it is added go into `report`."""
-    try:
-        yield
-    except GitError as error:
-        report.failed(name, name, error.last_line, "`make setup`, then repeat the command")
-    except OperatorError as error:
-        record = report.unknown if isinstance(error, CannotTell) else report.failed
-        record(name, error.where, error.message, error.fix)
 
 
 def has_commits(root: Path, report: Report) -> bool:

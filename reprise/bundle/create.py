@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from reprise.bundle.archive import hashed, plan, read_manifest, read_part, write_part
-from reprise.bundle.bare import adding, collect_bare, has_commits
+from reprise.bundle.bare import collect_bare, has_commits
+from reprise.bundle.entries import collect
 from reprise.bundle.manifest import Item, Manifest, Piece
 from reprise.bundle.ready import check_ready, tree_places
 from reprise.bundle.wheels import OnStep, Staging, add_configs, add_environment, add_package
@@ -17,7 +18,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import open_locked, sha256_file
 from reprise.core.findings import Report
 from reprise.images.carry import archive_images
-from reprise.lock.model import Data, Environment, Image, Machine, Package, Shipped, Tree
+from reprise.lock.model import Data, Entry, Environment, Image, Machine, Package, Tree
 from reprise.lock.read import data_folder, entries_of, machine_hash, read_lock, resolve_name
 from reprise.trees.checkout import LOCKED_REF
 from reprise.trees.git import git
@@ -137,34 +138,26 @@ def _collect(
     staging: Staging, chosen: Sequence[str], with_images: bool, report: Report
 ) -> tuple[list[str], list[str]]:
     """Stage every chosen entry; the entries that are in, and those that are left out."""
-    entries: list[str] = []
-    left_out: list[str] = []
     _project(staging, report)
     add_configs(staging, report)
-    for name in chosen:
-        entry = staging.lock.entry(name)
-        short = name.partition(".")[2]
-        with adding(name, report):
-            match entry:
-                case Tree() if entry.path is not None:
-                    _tree(staging, short, entry)
-                case Environment():
-                    add_environment(staging, short, entry)
-                case Package() if entry.sha256:
-                    add_package(staging, entry)
-                case Data():
-                    staging.files[f"data/{entry.path}"] = data_folder(staging.root) / entry.path
-                case Image() if with_images:
-                    _image(staging, short, entry)
-                case Shipped():
-                    pass  # part of the project, which is in every bundle
-                case _:
-                    left_out.append(name)
-                    report.note("bundle-note.left-out", name)
-                    continue
-            entries.append(name)
-            report.passed(name)
-    return entries, left_out
+
+    def add(name: str, entry: Entry) -> bool:
+        match entry:
+            case Tree() if entry.path is not None:
+                _tree(staging, name, entry)
+            case Environment():
+                add_environment(staging, name, entry)
+            case Package() if entry.sha256:
+                add_package(staging, entry)
+            case Data():
+                staging.files[f"data/{entry.path}"] = data_folder(staging.root) / entry.path
+            case Image() if with_images:
+                _image(staging, name, entry)
+            case _:
+                return False
+        return True
+
+    return collect(staging.lock, chosen, add, report)
 
 
 def _project(staging: Staging, report: Report) -> None:

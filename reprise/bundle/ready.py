@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from reprise.bundle.bare import UNPART, adding, bare_tree, further_files, pinned_elsewhere
+from reprise.bundle.bare import UNPART, bare_tree, further_files, pinned_elsewhere
+from reprise.bundle.entries import adding
 from reprise.bundle.site import read_trim
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import sha256_file

@@ -98,7 +98,7 @@ class _Hashed:
         """A proxy or a login page answers with status 200, for any file."""
         is_page = piece[:200].lstrip().lower().startswith(_PAGE)
         if is_page and not self._remote.where.endswith((".html", ".htm")):
-            raise CannotTell("data-download.page", self._remote.where)
+            raise CannotTell("hub-download.page", self._remote.where)
 
     def tell(self) -> int:
         return self._file.tell()

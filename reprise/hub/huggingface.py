@@ -77,7 +77,7 @@ class Hub:
             found_error = explain(error, where)
             if isinstance(found_error, Unreached):
                 found_error = self._unreached = Unreached(
-                    "data-download.no-answer", self.endpoint, reason=_shown(error)
+                    "hub-download.no-answer", self.endpoint, reason=_shown(error)
                 )
             raise found_error from None
         etag = found.etag or ""
@@ -177,17 +177,17 @@ def explain(error: Exception, where: str) -> OperatorError:
     status = getattr(getattr(error, "response", None), "status_code", None)
     absent = isinstance(error, RepositoryNotFoundError | RemoteEntryNotFoundError) or status == 404
     if status in (401, 403):
-        return CannotTell("data-access.refused", where, status=status)
+        return CannotTell("hub-access.refused", where, status=status)
     if absent:
-        return OperatorError("data-missing.on-server", where)
+        return OperatorError("hub-missing.on-server", where)
     if status == 429:
-        return CannotTell("data-download.limited", where)
+        return CannotTell("hub-download.limited", where)
     if isinstance(error, OSError) and error.errno in _LOCAL:
         named = f"{error.filename or where}"
         return OperatorError("data-place.no-room", named, reason=error.strerror)
     kind = Unreached if isinstance(error, httpx2.TransportError) else CannotTell
     reason = f"HTTP {status}" if status else _shown(error)
-    return kind("data-download.failed", where, reason=reason)
+    return kind("hub-download.failed", where, reason=reason)
 
 
 _LOCAL = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)

@@ -46,7 +46,7 @@ class ModelScope:
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise explain(error, where) from None
         except (ValueError, KeyError, TypeError):
-            raise CannotTell("data-download.not-a-listing", where) from None
+            raise CannotTell("hub-download.not-a-listing", where) from None
         found = {}
         for item in listing:
             if item.get("Type") == "tree":

@@ -76,7 +76,7 @@ def data_at(name: str, data: Data, to: str | None) -> dict[str, Value]:
     )
     file = next((item for item in info.siblings or [] if item.rfilename == data.file), None)
     if file is None or not info.sha:
-        raise OperatorError("hub.no-file", where, repo=data.repo, ref=ref, file=data.file)
+        raise OperatorError("hub-missing.no-file", where, repo=data.repo, ref=ref, file=data.file)
     if file.lfs is not None:
         size, sha256 = file.lfs.size, file.lfs.sha256
     else:
@@ -102,7 +102,7 @@ def model_at(name: str, model: Model, to: str | None) -> dict[str, Value]:
     ref, where, hub = to or model.want or "main", f"model.{name}", _Hub()
     revision = hub.ask(where, model.repo, lambda: hub.api.model_info(model.repo, revision=ref)).sha
     if not revision:
-        raise OperatorError("hub.no-commit", where, repo=model.repo, ref=ref)
+        raise OperatorError("hub-missing.no-commit", where, repo=model.repo, ref=ref)
     values: dict[str, Value] = {"want": ref, "revision": revision}
     with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
 
@@ -112,7 +112,7 @@ def model_at(name: str, model: Model, to: str | None) -> dict[str, Value]:
         try:
             config = hub.ask(where, model.repo, lambda: fetched("config.json"))
         except RemoteEntryNotFoundError as error:
-            raise OperatorError("hub.no-config", where, repo=model.repo, ref=ref) from error
+            raise OperatorError("hub-missing.no-config", where, repo=model.repo, ref=ref) from error
         values["config_sha256"] = sha256_file(config)
         try:
             index = hub.ask(where, model.repo, lambda: fetched(_INDEX))
@@ -136,11 +136,11 @@ def _explained(where: str, repo: str, error: Exception) -> OperatorError:
     """The finding for an error. The Hub answers 401 for missing repositories as well."""
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, RevisionNotFoundError):
-        return OperatorError("hub.no-revision", where, repo=repo)
+        return OperatorError("hub-missing.no-revision", where, repo=repo)
     status = getattr(getattr(error, "response", None), "status_code", None)
     missing = isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError)
     if status == 404:
-        return OperatorError("hub.not-found", where, repo=repo, reason=said)
+        return OperatorError("hub-missing.not-found", where, repo=repo, reason=said)
     if missing or status in (401, 403):
-        return CannotTell("hub.no-access", where, repo=repo, status=status)
-    return CannotTell("hub.no-answer", where, repo=repo, reason=said)
+        return CannotTell("hub-access.repository", where, repo=repo, status=status)
+    return CannotTell("hub-download.no-reference", where, repo=repo, reason=said)

@@ -62,7 +62,7 @@ def list_files(
     found = source.files(wanted.repo, chosen)
     kept = {path: remote for path, remote in found.items() if _is_wanted(path)}
     if "config.json" not in kept:
-        raise OperatorError("data-missing.no-model", f"{source.endpoint} {wanted.repo}@{chosen}")
+        raise OperatorError("hub-missing.no-model", f"{source.endpoint} {wanted.repo}@{chosen}")
     for path, remote in kept.items():
         locked = wanted.locked(path)
         if locked is not None and remote.sha256 not in (None, locked):
@@ -129,7 +129,7 @@ def fetch_model(
 
 
 def _untried(folder: Path, paths: list[str]) -> CannotTell:
-    return CannotTell("data-download.not-tried", str(folder), count=len(paths))
+    return CannotTell("hub-download.not-tried", str(folder), count=len(paths))
 
 
 def _there(remote: Remote, target: Path) -> bool:

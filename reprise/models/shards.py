@@ -27,7 +27,7 @@ _BITS = {
     "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32,
     "I64": 64, "U64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
-_AGAIN = "fetch the file again: reprise model fetch NAME"
+_AGAIN = "fetch the file again: reprise model fetch NAME DIR"
 _POINTER = b"version https://git-lfs"
 
 

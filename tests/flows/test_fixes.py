@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,44 @@ def test_many_fixes_are_collected() -> None:
 @pytest.mark.parametrize("command", WRITTEN)
 def test_a_written_fix_is_a_command(command: str) -> None:
     accepts(command)
+
+
+# Commands in the fixes of the registry, with and without quotes; prose begins otherwise.
+LOOSE = re.compile(
+    r"(?:`|^|(?<=[;:,] )|(?<= or )|(?<=then )|(?<=\())"
+    r"((?:reprise|make|git|sh|scripts/[\w/]+\.(?:sh|py)) (?!the |it |this )[^`;(),]+)"
+    r"(?:`|$|(?= \()|(?=[;,)]))"
+)
+TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def loose() -> list[tuple[str, str]]:
+    """Every command in a fix of lock, setup, bundle, images and models, with its text's name."""
+    found = set()
+    for rule in known_rules().values():
+        for name, text in rule.texts.items() if rule.layer in LAYERS | {"models"} else ():
+            filled, _ = re.subn(r"\{[^}]*\}", "NAME", text.fix.replace("{{", "").replace("}}", ""))
+            found |= {(f"{rule.id}.{name}", item.strip()) for item in LOOSE.findall(filled)}
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("name", "command"), loose())
+def test_every_command_of_a_fix_can_be_typed(name: str, command: str) -> None:
+    words = shlex.split(command)
+    match words[0]:
+        case "reprise":
+            accepts(command)
+        case "make":
+            assert words[1] in TARGETS, command
+        case "git":
+            known = subprocess.run(
+                ["git", "help", "-a"], capture_output=True, text=True, check=True
+            ).stdout
+            verb = next(word for word in words[1:] if word not in ("-C", "NAME", "config"))
+            assert re.search(rf"^\s+{re.escape(verb)}\s", known, re.MULTILINE) or "config" in words
+        case script:
+            file = words[1] if script == "sh" else script
+            assert (ROOT / file).is_file(), command
 
 
 def test_a_command_that_is_none_is_refused() -> None:

@@ -93,3 +93,24 @@ def test_every_file_of_a_rank_that_was_cut_or_lost_is_found(trained: Path, tmp_p
 @pytest.mark.full
 def test_whole_files_have_no_fault(trained: Path) -> None:
     assert {zip_fault(path) for path in trained.rglob("*.pt")} == {None}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "extra", ["merged_hf", ".ipynb_checkpoints", "actor_old", "transfer_queue"]
+)
+def test_a_folder_next_to_a_real_actor_does_not_hold_a_resume_back(
+    trained: Path, tmp_path: Path, extra: str
+) -> None:
+    copy = shutil.copytree(trained, tmp_path / "checkpoints")
+    step = copy / "global_step_2"
+    if extra == "merged_hf":
+        shutil.copytree(step / "actor" / "huggingface", step / extra)
+    elif extra == "actor_old":
+        shutil.copytree(step / "actor", step / extra)
+        cut(next((step / extra).glob("model_*.pt")))
+    else:
+        (step / extra).mkdir(exist_ok=True)
+    assert newest_complete(copy, 2).path == step
+    report = check_folder(copy, 2)
+    assert (report.exit_code, report.data["newest_complete"]) == (0, 2)

@@ -173,11 +173,13 @@ def _judge_later_chunks(report: Report, scan: FileScan) -> None:
     uncast = scan.chunks.uncast
     if uncast:
         listed = ", ".join(f"{item.path} (line {item.row}: {item.reason})" for item in uncast[:5])
-        report.failed("data-type.later-chunk", f"{where}:{uncast[0].row}", listed=listed)
+        report.failed(
+            "data-type.later-chunk", f"{where}:{uncast[0].row}", listed=listed, file=where
+        )
     for name, shape in scan.chunks.first.fields.items():
         for path, row in shape.date_paths(name):
             if path in ("reward_model.ground_truth", "prompt[].content"):
-                report.failed("data-type.dates", f"{where}:{row}", path=path)
+                report.failed("data-type.dates", f"{where}:{row}", path=path, file=where)
 
 
 def _judge_nesting(report: Report, scan: FileScan, image: str | None) -> None:
