@@ -1,6 +1,9 @@
 """What `reprise recipe check` costs, against Hydra composing the same config and nothing else.
 
     .venv/bin/python benchmarks/recipe/check.py [--repeats 5] [--model hy3] [--out results.json]
+    .venv/bin/python benchmarks/recipe/check.py --script RUN.sh --verl VERL
+
+With --script it is the check of a launch script, against Hydra composing verl's own config.
 
 Both arms are whole processes and alternate; the first of each is thrown away. The bare arm imports
 Hydra and composes the recipe once, from the same files. Wall and processor seconds (user and
@@ -29,9 +32,13 @@ with initialize_config_dir(config_dir=sys.argv[1], version_base=None):
 
 
 def measure(command: list[str]) -> tuple[float, float]:
-    """Wall and processor seconds of one process; it must end with 0."""
+    """Wall and processor seconds of one process, which must not end by a traceback."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL, env=os.environ)
+    done = subprocess.run(
+        command, check=False, cwd=ROOT, capture_output=True, text=True, env=os.environ
+    )
+    if "Traceback" in done.stderr:
+        raise SystemExit(done.stderr)
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -42,15 +49,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--model", default="hy3")
+    parser.add_argument("--script", type=Path)
+    parser.add_argument("--verl", type=Path)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    from reprise.recipe.load import load
+    from reprise.recipe.load import Inputs, load
 
-    tree = load(ROOT, options.model).tree
-    recipe = f"{options.model}/recipe"
+    tree = load(ROOT, options.model, inputs=Inputs(verl=options.verl)).tree
+    recipe, folder = f"{options.model}/recipe", ROOT / "recipes"
+    check = [sys.executable, "-m", "reprise", "recipe", "check"]
+    if options.script:
+        recipe, folder = "ppo_trainer", tree.config
+        check += ["--script", str(options.script)]
+    else:
+        check += [options.model]
+    if options.verl:
+        check += ["--verl", str(options.verl)]
     arms = {
-        "check": [sys.executable, "-m", "reprise", "recipe", "check", options.model],
-        "bare": [sys.executable, "-c", BARE, str(ROOT / "recipes"), recipe, str(tree.config)],
+        "check": check,
+        "bare": [sys.executable, "-c", BARE, str(folder), recipe, str(tree.config)],
     }
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in arms}
     for _ in range(options.repeats + 1):
@@ -58,7 +75,7 @@ def main() -> None:
             taken[name].append(measure(command))
     results: dict[str, object] = {
         "date": time.strftime("%Y-%m-%d"),
-        "command": f"reprise recipe check {options.model}",
+        "command": " ".join(check[2:]),
         "verl": tree.label(),
         "cores": os.cpu_count(),
         "repeats": options.repeats,
