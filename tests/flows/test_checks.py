@@ -176,7 +176,7 @@ def test_another_data_set_is_not_gone_on_with(tmp_path: Path) -> None:
     pq.write_table(table.slice(0, table.num_rows - 8), data)
     code, report, _ = Command(runs, ["--resume", run.name]).run()
     assert code == 1
-    (finding,) = of(report, "train-changed")
-    assert finding["where"] == str(data)
+    finding, other = of(report, "train-changed")
+    assert finding["where"] == str(data) and other["where"] == f"data/{data}"
     assert f"has {table.num_rows - 8} rows now, {table.num_rows} rows" in finding["message"]
     assert run.read().attempts == []

@@ -155,7 +155,7 @@ def test_a_placement_group_that_fits_nowhere_is_told(
     until(lambda: bool(pending(ray.address, token).groups))
     (text,) = pending(ray.address, token).groups
     assert "placement group wanted needs 2 x {CPU 1, GPU 8} and is not placed" in text
-    assert "INFEASIBLE" in text and "1 living nodes have 1 GPUs" in text
+    assert "INFEASIBLE" in text and "1 nodes are alive, with 1 GPUs" in text
     other = begin('"$PYTHON" -c "import ray, time; ray.init(); time.sleep(300)"')
     jobs = [f"{run.name}-1" for run in (folder, other)]
     until(lambda: not pending(ray.address, token, jobs[1]).groups)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import statistics
 from collections.abc import Iterator
+from functools import partial
 
 from reprise.core.findings import Severity
 from reprise.runs.watch.alarm_history import REWARD, Alarm, History, alarm
@@ -35,8 +37,7 @@ def leaves_its_level(history: History) -> Iterator[Alarm]:
     for metric, factor in _FACTORS.items():
         tail, usual = history.tail(metric, _RUN), _usual(history, metric)
         if len(tail) == _RUN and usual > 0 and min(tail) > factor * usual:
-            limit = factor * usual
-            first = history.since(metric, lambda value, limit=limit: value > limit)
+            first = history.since(metric, partial(operator.lt, factor * usual))
             known: dict[str, object] = {"now": tail[-1], "factor": tail[-1] / usual}
             known |= {"step": first, "usual": usual}
             text = "run-alarm-entropy.grown" if metric == _ENTROPY else "run-alarm-gradient.grown"
