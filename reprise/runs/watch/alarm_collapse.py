@@ -20,8 +20,8 @@ __all__ = ["falling", "leaves_its_level"]
 _RUN = 3
 _START = 5
 _ENTROPY, _GRAD, _LENGTH = "actor/entropy", "actor/grad_norm", "response_length/mean"
-# Over three steps, 20 recorded good runs have an entropy of at most 0.85 times and a gradient norm of
-# at most 2.6 times that of their first steps, and a length of at least 0.97 times.
+# Over three steps, 20 recorded good runs have an entropy of at most 0.85 times and a gradient norm
+# of at most 2.6 times that of their first steps, and a length of at least 0.97 times.
 _FACTORS = {_ENTROPY: 2.5, _GRAD: 20.0}
 _SHORT = 0.25
 _WINDOW = 10
