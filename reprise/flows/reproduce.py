@@ -11,7 +11,7 @@ from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.curves.judge import Judgement
 from reprise.curves.reference import Reference, load_reference
-from reprise.flows.judging import AnyRun, judge_any, open_run, write_any
+from reprise.flows.judge.judging import AnyRun, judge_any, open_run, write_any
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.flows.target import Target
 from reprise.runs.state.folder import RunFolder, find_run, newest_finished

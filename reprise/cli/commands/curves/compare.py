@@ -141,7 +141,7 @@ def compare(
     any is INCONCLUSIVE.
     """
     from reprise.curves import load_reference
-    from reprise.flows.judging import judge_any, open_run, write_any
+    from reprise.flows.judge.judging import judge_any, open_run, write_any
 
     read = open_run(_run(run), series)
     judged = []
@@ -172,7 +172,7 @@ def _run(named: Path) -> Path:
     if named.exists() or len(named.parts) != 1:
         return named
     from reprise.core.project import find_project
-    from reprise.flows.judging import named_run
+    from reprise.flows.judge.judging import named_run
 
     return named_run(find_project(), named)
 

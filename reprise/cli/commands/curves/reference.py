@@ -42,7 +42,7 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Make a reference of finished runs of any origin: each with another seed, all else equal."""
-    from reprise.flows.references import create_reference
+    from reprise.flows.judge.references import create_reference
 
     project = find_project()
     report = create_reference(project, name, _paths(runs), judge, tuple(accept or ()))
@@ -59,7 +59,7 @@ def replace(
     as_json: JsonFlag = False,
 ) -> None:
     """Replace a reference; the old one is kept, and the shift of each metric recorded."""
-    from reprise.flows.references import replace_reference
+    from reprise.flows.judge.references import replace_reference
 
     project = find_project()
     report = replace_reference(project, name, _paths(runs), reason, tuple(accept or ()))
@@ -71,7 +71,7 @@ def replace(
 @guard("reference show")
 def show(name: _Name, as_json: JsonFlag = False) -> None:
     """Describe a reference: its runs, what it judges, and what it can detect."""
-    from reprise.flows.references import show_reference
+    from reprise.flows.judge.references import show_reference
 
     report = show_reference(find_project(), name)
     if not as_json:
@@ -83,7 +83,7 @@ def show(name: _Name, as_json: JsonFlag = False) -> None:
 @guard("reference compare")
 def compare(name: _Name, other: _Name, as_json: JsonFlag = False) -> None:
     """Show how NAME differs from OTHER: the signed shift of every judged metric."""
-    from reprise.flows.references import compare_references
+    from reprise.flows.judge.references import compare_references
 
     report = compare_references(find_project(), name, other)
     _shifts(report.data, as_json)
@@ -94,7 +94,7 @@ def compare(name: _Name, other: _Name, as_json: JsonFlag = False) -> None:
 
 
 def _paths(runs: list[Path]) -> list[Path]:
-    from reprise.flows.judging import named_run
+    from reprise.flows.judge.judging import named_run
 
     project = find_project()
     return [named_run(project, run) for run in runs]

@@ -32,7 +32,7 @@ def report(
     from reprise.core.files import write_text
     from reprise.curves.checks.comparable import config_differences
     from reprise.curves.page import runs_page
-    from reprise.flows.judging import named_run, open_run
+    from reprise.flows.judge.judging import named_run, open_run
 
     project = find_project()
     read = [open_run(named_run(project, run)) for run in runs]

@@ -31,7 +31,7 @@ from reprise.curves.reference import (
     usual_metrics,
     write_manifest,
 )
-from reprise.flows.judging import AnyRun, open_run, origin_of
+from reprise.flows.judge.judging import AnyRun, open_run, origin_of
 from reprise.metrics import MetricTable, is_validation
 
 __all__ = [
