@@ -16,7 +16,7 @@ from reprise.core.files import sha256_text
 from reprise.core.findings import Report
 from reprise.core.progress import task
 from reprise.core.project import Project
-from reprise.flows.cluster import Selection
+from reprise.flows.cluster.hosts import Selection
 from reprise.images.carry import newest
 from reprise.images.engine import ask, find_engine
 from reprise.images.files import Kind

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reprise.flows.ray_address import ask_ray
+from reprise.cluster.ray_address import ask_ray
 
 STATES = ("ALIVE", "ALIVE", "DEAD")
 RAYLETS = [

@@ -19,7 +19,7 @@ from reprise.core.project import find_project
 
 if TYPE_CHECKING:
     from reprise.cluster.doctor.marks import Marks
-    from reprise.flows.cluster import Selection
+    from reprise.flows.cluster.hosts import Selection
 
 __all__ = ["register"]
 
@@ -59,7 +59,7 @@ def init(
     Reads this machine's network interfaces and routes, shared mounts, proxies, and the node list
     of a SLURM, PBS or Kubernetes allocation. An existing file is left as it is.
     """
-    from reprise.flows.cluster import init_site
+    from reprise.flows.cluster.hosts import init_site
 
     finish(init_site(find_project(), hostfile, machine), as_json)
 
@@ -144,7 +144,7 @@ def doctor(
     removes, and for the all-reduce of --active.
     Exit code 0: fine; 1: a problem; 2: a check could not be evaluated.
     """
-    from reprise.flows.cluster import examine, select
+    from reprise.flows.cluster.hosts import examine, select
 
     read, selection = select(hostfile, one_of(machine, profile), include or (), exclude or ())
     if selection is None:
@@ -186,8 +186,8 @@ def up(
     changes nothing; on an incomplete one, it starts the missing workers. When a start fails, the
     started nodes are stopped.
     """
-    from reprise.flows.cluster import select
-    from reprise.flows.cluster_up import UpOptions, cluster_up
+    from reprise.flows.cluster.hosts import select
+    from reprise.flows.cluster.up import UpOptions, cluster_up
 
     read, selection = select(hostfile, one_of(machine, profile), include or (), exclude or ())
     if selection is None:
@@ -214,7 +214,7 @@ def env(hostfile: HostfileArgument, as_json: JsonFlag = False) -> None:
 
     For `ray job submit`, Ray's SDK and `reprise train --address`. No host is contacted.
     """
-    from reprise.flows.cluster_up import cluster_env
+    from reprise.flows.cluster.up import cluster_env
 
     try:
         report = cluster_env(hostfile)
@@ -238,8 +238,8 @@ def status(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the state of the cluster: the head's node list, and each host's own processes."""
-    from reprise.flows.cluster import select
-    from reprise.flows.cluster_up import cluster_status, watch_cluster
+    from reprise.flows.cluster.hosts import select
+    from reprise.flows.cluster.up import cluster_status, watch_cluster
 
     read, selection = select(hostfile, None)
     if selection is None:
@@ -264,8 +264,8 @@ def down(
     as_json: JsonFlag = False,
 ) -> None:
     """Stop this hostfile's cluster, and only that; check that nothing of it remains."""
-    from reprise.flows.cluster import select
-    from reprise.flows.cluster_up import cluster_down
+    from reprise.flows.cluster.hosts import select
+    from reprise.flows.cluster.up import cluster_down
 
     read, selection = select(hostfile, None)
     if selection is None:

@@ -103,7 +103,7 @@ def verify(
 
     Exit code 0: yes; 1: something differs; 2: something is unknown.
     """
-    from reprise.flows.cluster import select
+    from reprise.flows.cluster.hosts import select
     from reprise.flows.images import verify_images
 
     kind = _kind(machine, name)

@@ -10,7 +10,7 @@ from reprise.core.errors import OperatorError
 __all__ = ["fold", "unfold"]
 
 _NUMBERED = re.compile(r"^(?P<head>.*?)(?P<number>\d+)(?P<tail>[^\d]*)$")
-_GROUP = re.compile(r"^(?P<head>[^\[\],]*)\[(?P<ranges>[\d,-]+)\](?P<tail>[^\],]*(?:\[.*)?)$")
+_GROUP = re.compile(r"^(?P<head>[^\[\],]*)\[(?P<ranges>[\d,-]+)\](?P<tail>[^\[\],]*(?:\[.*)?)$")
 _MOST = 100_000
 
 

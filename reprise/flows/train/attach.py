@@ -17,13 +17,13 @@ from reprise.cluster.doctor.context import Context
 from reprise.cluster.doctor.doctor import Look, judge, probe_script, report_of
 from reprise.cluster.doctor.facts import Facts, parse_facts
 from reprise.cluster.hosts.hostfile import Host
+from reprise.cluster.ray_address import ask_ray
 from reprise.cluster.site import Site
 from reprise.core.errors import CannotTell
 from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.core.wait import wait_until
-from reprise.flows.cluster import Selection, examine, expected_of, scripts_of
-from reprise.flows.ray_address import ask_ray
+from reprise.flows.cluster.hosts import Selection, examine, expected_of, scripts_of
 from reprise.flows.train.job import TrainOptions
 from reprise.flows.train.place import Attached, HostfileCluster, Place
 from reprise.machines.registry import Machine

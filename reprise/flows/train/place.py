@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from reprise.cluster.ray_address import address_of
 from reprise.cluster.record import Record, find_record
 from reprise.cluster.status import HEAD_RULE
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
-from reprise.flows.cluster import Selection
-from reprise.flows.cluster_up import UpOptions, cluster_up
-from reprise.flows.ray_address import address_of
+from reprise.flows.cluster.hosts import Selection
+from reprise.flows.cluster.up import UpOptions, cluster_up
 from reprise.runs.ray.alone import alone_on_this_machine
 from reprise.runs.ray.auth_token import TokenError, read_token
 from reprise.runs.ray.jobs import Jobs, open_jobs

@@ -14,7 +14,7 @@ from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import dump_json, write_text
 from reprise.core.findings import Report, Severity
 from reprise.core.project import Project
-from reprise.flows.cluster import Selection, select
+from reprise.flows.cluster.hosts import Selection, select
 from reprise.flows.train.attach import ask_doctor
 from reprise.flows.train.checks import Where, forgiven, package_data, preflight
 from reprise.flows.train.fingerprint import write_fingerprint

@@ -22,7 +22,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
 from reprise.core.progress import Display
 from reprise.core.project import Project
-from reprise.flows.cluster import Selection, look_at, scripts_of
+from reprise.flows.cluster.hosts import Selection, look_at, scripts_of
 from reprise.machines.registry import machine_named
 
 __all__ = [

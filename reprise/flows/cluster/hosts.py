@@ -15,6 +15,7 @@ from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.doctor.mesh import ask_mesh
 from reprise.cluster.hosts.hostfile import Host, Hostfile, read_hostfile
 from reprise.cluster.init import allocation, hostfile_text, site_text, write_new
+from reprise.cluster.ray_address import ask_ray
 from reprise.cluster.record import find_record
 from reprise.cluster.site import Paths, Site, load_site, site_path
 from reprise.cluster.ssh import Ssh
@@ -22,7 +23,6 @@ from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.progress import task
 from reprise.core.project import Project
-from reprise.flows.ray_address import ask_ray
 from reprise.lock.model import Lock
 from reprise.lock.read import read_lock
 from reprise.lock.requirements import read_pins
