@@ -210,8 +210,9 @@ def _print_exports(variables: Mapping[str, str]) -> None:
 
 @guard("cluster env")
 def env(hostfile: HostfileArgument, as_json: JsonFlag = False) -> None:
-    """Print the variables that connect a shell to the cluster: eval "$(reprise cluster env FILE)".
+    """Print the variables that connect a shell to the cluster.
 
+    In a shell: reprise cluster env HOSTFILE > cluster.env && . ./cluster.env.
     For `ray job submit`, Ray's SDK and `reprise train --address`. No host is contacted.
     """
     from reprise.flows.cluster.up import cluster_env
