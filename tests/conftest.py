@@ -72,7 +72,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Queues:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     listed = config.getoption("--but")
     if listed is not None:
-        left_out = set(listed.read_text().splitlines())
+        left_out = set(listed.read_text(encoding="utf-8").splitlines())
         config.hook.pytest_deselected(items=[i for i in items if i.nodeid in left_out])
         items[:] = [item for item in items if item.nodeid not in left_out]
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -33,7 +33,7 @@ def imports(path: Path, root: Path) -> Iterator[tuple[int, str]]:
     package = module_name(path, root)
     if path.name != "__init__.py":
         package = package.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -105,7 +105,7 @@ def test_every_folder_is_a_layer() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_folder_says_what_belongs_in_it(folder: Path) -> None:
-    doc = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    doc = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
     sentences = re.findall(r"[.?!](?:\s|$)", doc)
     assert len(sentences) >= 2 and len(doc.splitlines()) <= 6, "two sentences on what belongs here"
 

@@ -97,7 +97,9 @@ sha256 = "{hashlib.sha256(CONTENT).hexdigest()}"
     run_git(root, "init", "-q", ".")
     run_git(root, "add", "versions.lock")
     run_git(root, "commit", "-qm", "project")
-    place_tree(root, "tool", parse_lock((root / "versions.lock").read_text()).tree["tool"])
+    place_tree(
+        root, "tool", parse_lock((root / "versions.lock").read_text(encoding="utf-8")).tree["tool"]
+    )
     return root
 
 
@@ -142,7 +144,7 @@ def offline(tmp_path: Path, project: Path) -> Path:
     """Another machine: the lock alone, and nothing that it could fetch from."""
     root = tmp_path / "offline"
     root.mkdir()
-    text = (project / "versions.lock").read_text()
+    text = (project / "versions.lock").read_text(encoding="utf-8")
     (root / "versions.lock").write_text(text.replace("file://", "file:///nowhere"))
     return root
 
@@ -205,7 +207,7 @@ def test_parts_come_one_at_a_time_to_a_machine_without_network(
         part.unlink()
     report = setup_from_bundle(offline / "versions.lock", parts[0], names, "h20")
     assert report.verdict is Verdict.OK, report.findings
-    tree = parse_lock((project / "versions.lock").read_text()).tree["tool"]
+    tree = parse_lock((project / "versions.lock").read_text(encoding="utf-8")).tree["tool"]
     checkout = offline / "third_party/tool"
     assert inspect(checkout, tree.commit or "", tree.tree).standing is Standing.OK
     assert (checkout / "ext/part/file1.txt").exists()
@@ -242,7 +244,7 @@ def test_verls_config_files_come_along_for_the_check_of_recipes(
     for _ in range(2):
         report = setup_from_bundle(away / "versions.lock", tmp_path / "b", ["data.d"], "h20")
         assert report.verdict is Verdict.OK, report.findings
-        assert (away / ".cache/verl-0.9.0/verl.py").read_text() == "VALUE = 1\n"
+        assert (away / ".cache/verl-0.9.0/verl.py").read_text(encoding="utf-8") == "VALUE = 1\n"
     # Without an index that has them there is no bundle.
     file.write_text(f"verl==0.9.0 \\\n    --hash=sha256:{'0' * 64}\n")
     report = create(lock, tmp_path / "c", ["data.d"], "h20")
@@ -255,8 +257,8 @@ def test_a_build_of_torch_for_the_cpu_is_preferred(with_wheels: Path, tmp_path: 
     file = with_wheels / "requirements/operator.txt"
     before = digest(file), pins_sha256(read_pins(file))
     hashes = " ".join(f"--hash=sha256:{digest(build)}" for build in builds)
-    file.write_text(f"{file.read_text()}torch==1.0 {hashes}\n")
-    text = path.read_text().replace(before[0], digest(file))
+    file.write_text(f"{file.read_text(encoding='utf-8')}torch==1.0 {hashes}\n")
+    text = path.read_text(encoding="utf-8").replace(before[0], digest(file))
     path.write_text(text.replace(before[1], pins_sha256(read_pins(file))))
     create(path, tmp_path / "b", ["package.two"], "h20")
     names = {Path(item.path).name for item in read_part(tmp_path / "b").items}
@@ -366,8 +368,8 @@ def test_a_bundle_of_another_commit_is_refused(
 ) -> None:
     make(project, tmp_path / "b", None)
     path = offline / "versions.lock"
-    tree = parse_lock(path.read_text()).tree["tool"]
-    path.write_text(path.read_text().replace(tree.commit or "", "3" * 40))
+    tree = parse_lock(path.read_text(encoding="utf-8")).tree["tool"]
+    path.write_text(path.read_text(encoding="utf-8").replace(tree.commit or "", "3" * 40))
     report = setup_from_bundle(path, tmp_path / "b", ["tree.tool"], "h20")
     assert report.verdict is Verdict.PROBLEM
     assert any("has commit" in item.message for item in report.errors())
@@ -429,7 +431,7 @@ def test_the_shell_compares_parts_and_sums(project: Path, tmp_path: Path, fault:
 def test_what_the_bundle_lacks_is_an_error(project: Path, offline: Path, tmp_path: Path) -> None:
     make(project, tmp_path / "b", None)
     path = offline / "versions.lock"
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     path.write_text(
         text + '\n[data.more]\nmachines = ["h20"]\nrepo = "a/b"\nfile = "c"\npath = "d"\n'
     )
@@ -482,7 +484,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_fetched(
         create(ROOT / "versions.lock", tmp_path / name, [], "operator", part_size)
     assert caught.value.rule == rule
     assert sorted(tmp_path.iterdir()) == before
-    assert (tmp_path / "other").read_text() == "something of the user's"
+    assert (tmp_path / "other").read_text(encoding="utf-8") == "something of the user's"
 
 
 def test_parts_too_small_for_their_list_are_refused() -> None:

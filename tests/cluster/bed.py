@@ -67,7 +67,7 @@ class BedHost:
         """The pid, outside, of the host's first process (sshd)."""
         assert self.process is not None
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return int(children.read_text().split()[0])
+        return int(children.read_text(encoding="utf-8").split()[0])
 
     def run(self, *words: str, check: bool = True) -> str:
         """Run a command in the host's namespaces, without SSH."""
@@ -141,7 +141,7 @@ class Bed:
         try:
             wait_for_port(host.ip, 22)
         except AssertionError as error:
-            log = (host.root / "sshd.log").read_text()
+            log = (host.root / "sshd.log").read_text(encoding="utf-8")
             raise AssertionError(f"{error}; its log: {log}") from None
 
     def down(self) -> None:
@@ -225,12 +225,14 @@ class Bed:
         lines = ["127.0.0.1 localhost\n"] + [f"{host.ip} {host.name}\n" for host in self.hosts]
         (self.folder / "hosts").write_text("".join(lines))
         self._key("id")
-        (self.folder / "authorized_keys").write_text((self.folder / "id.pub").read_text())
+        (self.folder / "authorized_keys").write_text(
+            (self.folder / "id.pub").read_text(encoding="utf-8")
+        )
         known = []
         for host in self.hosts:
             host.root.mkdir()
             self._key(f"{host.name}/host_key")
-            known.append(f"{host.name} {(host.root / 'host_key.pub').read_text()}")
+            known.append(f"{host.name} {(host.root / 'host_key.pub').read_text(encoding='utf-8')}")
         self.known_hosts.write_text("".join(known))
         self.config.write_text(
             f"Host *\n  User root\n  IdentityFile {self.folder}/id\n  IdentitiesOnly yes\n"

@@ -49,7 +49,7 @@ def assert_nothing_left(bed: Bed, operator: Operator) -> None:
 
 def run_job(done: Done, entrypoint: str) -> tuple[str, str]:
     cluster = done.json["cluster"]
-    jobs = Jobs(cluster["address"], Path(cluster["token_file"]).read_text())
+    jobs = Jobs(cluster["address"], Path(cluster["token_file"]).read_text(encoding="utf-8"))
     jobs.submit("on-all-nodes", entrypoint, {}, {})
     deadline = time.monotonic() + 400
     while (state := jobs.state("on-all-nodes")[0]) not in ENDED:
@@ -85,10 +85,10 @@ def test_from_hostfile_to_nothing_left(bed: Bed, operator: Operator) -> None:
 
     up = operator.run("cluster", "up", hostfile)
     assert up.code == 0, (up.json["findings"], up.err)
-    token = next(operator.state.rglob("token")).read_text()
+    token = next(operator.state.rglob("token")).read_text(encoding="utf-8")
     for host in bed.hosts:
         assert not any(token in line for line in host.processes())
-        assert token not in (host.root / "sshd.log").read_text()
+        assert token not in (host.root / "sshd.log").read_text(encoding="utf-8")
 
     assert httpx2.get(f"{up.json['cluster']['address']}/api/jobs/").status_code == 401
     state, log = run_job(up, f"{RAY_PYTHON} -c '{ON_ALL_NODES}'")

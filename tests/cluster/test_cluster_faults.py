@@ -52,7 +52,7 @@ def start_other(host: BedHost) -> None:
         if any("gcs_server" in line for line in of_other(host)):
             return
         end_other(host)
-    raise AssertionError((host.tmp / "log-of-ray").read_text())
+    raise AssertionError((host.tmp / "log-of-ray").read_text(encoding="utf-8"))
 
 
 def test_a_partition_while_it_starts(bed: Bed, operator: Operator) -> None:

@@ -18,7 +18,7 @@ from reprise.cluster.site import Ports
 from tests.cluster.bed import Bed
 from tests.cluster.conftest import RAY_PYTHON, ROOT, Operator
 
-DOCS = (ROOT / "docs/cluster.md").read_text()
+DOCS = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
 # Ports of Ray that cannot be bound to one address.
 EVERYWHERE = (6379, 8266, 8267, 8269, 8271, 8273, 8274)
 

@@ -37,7 +37,7 @@ def gmi(count: int) -> str:
 @pytest.fixture(autouse=True)
 def _healthy_again(bed: Bed) -> Iterator[None]:
     """Every test leaves the bed as it found it."""
-    known = bed.known_hosts.read_text()
+    known = bed.known_hosts.read_text(encoding="utf-8")
     yield
     bed.known_hosts.write_text(known)
     for host in bed.hosts:
@@ -56,7 +56,7 @@ def nothing_stayed(bed: Bed) -> None:
 
 def test_unreachable_hanging_unknown_and_changed(bed: Bed, operator: Operator) -> None:
     bed.cut(bed.host("node1"))
-    lines = bed.known_hosts.read_text().splitlines()
+    lines = bed.known_hosts.read_text(encoding="utf-8").splitlines()
     key = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
     kept = [f"node1 {key['node1']}", f"node4 {key['node1']}", f"node2 {key['node2']}"]
     bed.known_hosts.write_text("\n".join(kept) + "\n")
@@ -80,7 +80,7 @@ def test_unreachable_hanging_unknown_and_changed(bed: Bed, operator: Operator) -
 
 def test_a_wrong_key(bed: Bed, operator: Operator) -> None:
     keys = bed.folder / "authorized_keys"
-    text = keys.read_text()
+    text = keys.read_text(encoding="utf-8")
     keys.write_text("")
     try:
         done = operator.run("doctor", str(bed.hostfile()))
@@ -112,7 +112,7 @@ def test_a_version_that_differs(bed: Bed, operator: Operator, tmp_path: Path) ->
         (host.tmp / "python").chmod(0o755)
     environment = operator.environment()
     site = Path(environment["SITE"])
-    text = site.read_text()
+    text = site.read_text(encoding="utf-8")
     operator.extra = ""
     try:
         patched = text.replace(text.split('python = "')[1].split('"')[0], link)

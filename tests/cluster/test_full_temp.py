@@ -22,7 +22,7 @@ def node(script: str, root: Path, *words: str) -> subprocess.CompletedProcess[st
     values = {"N_ID": ID, "N_ROOT": str(root), "N_TOKEN": "secret"}
     text = assignments(values) + "set -- " + " ".join(words) + "\n"
     return subprocess.run(
-        ["sh", "-s"], input=text + (ROOT / "scripts" / script).read_text(),
+        ["sh", "-s"], input=text + (ROOT / "scripts" / script).read_text(encoding="utf-8"),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ def test_the_doctor_refuses_a_full_temp_folder(disk: str, inodes: str, said: str
 def test_a_start_that_ends_leaves_a_folder_that_stop_removes(tmp_path: Path) -> None:
     root = tmp_path / "rp-5c0ffee0"
     done = node("node_start.sh", root, "true")
-    assert done.returncode == 0 and (root / ".reprise").read_text().strip() == ID
+    assert done.returncode == 0 and (root / ".reprise").read_text(encoding="utf-8").strip() == ID
     assert node("node_start.sh", root, "true").returncode == 1
     stopped = node("node_stop.sh", root)
     assert stopped.stdout == "= stopped yes\n" and not root.exists()
@@ -119,7 +119,7 @@ def test_nothing_starts_and_down_ends(
     # As if the folder had filled up in between: the start script itself refuses.
     root = record_of(bed, operator, monkeypatch, hostfile)
     script = assignments({"N_ID": "a" * 32, "N_ROOT": str(root), "N_TOKEN": "secret"})
-    script += (ROOT / "scripts/node_start.sh").read_text()
+    script += (ROOT / "scripts/node_start.sh").read_text(encoding="utf-8")
     said = full.run("sh", "-c", f"set -- true\n{script}\necho not reached", check=False)
     assert "not reached" not in said and not full.run("sh", "-c", "ls /tmp | grep rp-; true")
 

@@ -26,7 +26,9 @@ def test_what_it_writes_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result = CliRunner().invoke(app, ["init", str(hostfile)])
     assert result.exit_code == 0, result.output
     assert load_site().variables == {"no_proxy": "localhost"}
-    assert "secret" not in site.read_text() and "***@proxy.example" in site.read_text()
+    assert "secret" not in site.read_text(
+        encoding="utf-8"
+    ) and "***@proxy.example" in site.read_text(encoding="utf-8")
     _, found = read_hostfile(hostfile)
     assert found is not None
     assert [(host.name, host.slots) for host in found.hosts] == [
@@ -37,7 +39,7 @@ def test_what_it_writes_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
     site.write_text('profile = "h20"\n')
     again = CliRunner().invoke(app, ["init", str(hostfile)])
-    assert again.exit_code == 0 and site.read_text() == 'profile = "h20"\n'
+    assert again.exit_code == 0 and site.read_text(encoding="utf-8") == 'profile = "h20"\n'
     assert "left as it is" in again.output
 
 

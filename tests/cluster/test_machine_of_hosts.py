@@ -81,7 +81,7 @@ def test_init_on_a_login_node_names_no_machine(
     monkeypatch.setenv("SITE", str(site))
     done = CliRunner().invoke(app, ["init", str(tmp_path / "hosts")])
     assert done.exit_code == 0 and "kind of your training hosts is unknown" in done.output
-    assert load_site().machine is None and '# machine = "h20"' in site.read_text()
+    assert load_site().machine is None and '# machine = "h20"' in site.read_text(encoding="utf-8")
     monkeypatch.setenv("SITE", str(tmp_path / "named.toml"))
     CliRunner().invoke(app, ["init", str(tmp_path / "hosts"), "--machine", "s5000"])
     assert load_site().machine == "s5000"

@@ -221,7 +221,9 @@ def test_a_host_without_a_python(bed: Bed, operator: Operator, tmp_path: Path) -
     operator.extra = ""
     site = operator.environment()
     path = Path(site["SITE"])
-    path.write_text(path.read_text().replace("rehearsal/bin/python", "rehearsal/bin/none"))
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("rehearsal/bin/python", "rehearsal/bin/none")
+    )
     operator.environment = lambda: site  # type: ignore[method-assign]
     # Without the site's Python, the host's own python3 does it.
     done = operator.run("doctor", str(bed.hostfile()))

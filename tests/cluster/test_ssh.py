@@ -88,7 +88,7 @@ def test_a_host_that_hangs_delays_nobody(bed: Bed) -> None:
 
 def test_host_keys_are_checked(bed: Bed) -> None:
     first, second, third, _ = hosts(bed)
-    lines = bed.known_hosts.read_text().splitlines(keepends=True)
+    lines = bed.known_hosts.read_text(encoding="utf-8").splitlines(keepends=True)
     key = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines}
     changed = "".join([f"node1 {key['node3']}", f"node3 {key['node3']}"])
     bed.known_hosts.write_text(changed)
@@ -102,7 +102,7 @@ def test_host_keys_are_checked(bed: Bed) -> None:
         AnswerKind.KEY_UNKNOWN,
         AnswerKind.OK,
     ]
-    assert bed.known_hosts.read_text() == "".join(lines)
+    assert bed.known_hosts.read_text(encoding="utf-8") == "".join(lines)
 
 
 def test_values_reach_the_host_as_they_are(bed: Bed, tmp_path: Path) -> None:

@@ -43,7 +43,10 @@ def test_what_it_says_and_how_it_ends() -> None:
 def test_it_ends_with_all_that_it_started(tmp_path: Path, number: signal.Signals) -> None:
     with started([sys.executable, "-c", RUN, SCRIPT, tmp_path]) as process:
         until_said(process.stdout, b"up")
-        jobs = [psutil.Process(int(pid)) for pid in (tmp_path / "pids").read_text().split()]
+        jobs = [
+            psutil.Process(int(pid))
+            for pid in (tmp_path / "pids").read_text(encoding="utf-8").split()
+        ]
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert b"KeyboardInterrupt" in err

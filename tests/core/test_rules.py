@@ -52,7 +52,7 @@ class Use(NamedTuple):
 def uses() -> Iterator[Use]:
     """Every call in the package that names a text of the registry."""
     for path in sorted((ROOT / "reprise").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
                 continue
             called = node.func
@@ -110,7 +110,9 @@ def test_a_call_has_the_severity_of_its_text() -> None:
 
 
 def test_every_text_is_used() -> None:
-    source = "\n".join(path.read_text() for path in (ROOT / "reprise").rglob("*.py"))
+    source = "\n".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "reprise").rglob("*.py")
+    )
     assert [name for name in TEXTS if f'"{name}"' not in source] == []
 
 

@@ -42,7 +42,7 @@ def without(reference: Reference, *indices: int) -> Reference:
 
 
 def edited(tmp_path: Path, file: Path, fault: Fault) -> Path:
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return write(tmp_path / "run.jsonl", [(r["step"], fault(r["step"], r["data"])) for r in lines])
 
 
@@ -134,7 +134,7 @@ def test_no_honest_pair_of_seeds_fails(name: str) -> None:
 def test_half_of_the_steps_is_said(tmp_path: Path) -> None:
     reference = loaded("reference")
     file = RECIPE / "reference/seed-101.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     run = write(tmp_path / "run.jsonl", [(r["step"], r["data"]) for r in rows if r["step"] <= 20])
     found = judged(run, without(reference, 0))
     assert found.outcome is Outcome.INCONCLUSIVE
@@ -159,7 +159,7 @@ HY3 = ROOT / "recipes/hy3/reference"
 
 def hy3(tmp_path: Path, metric: str, edit: Callable[[float], float]) -> Judgement:
     lines = ["metric,step,value"]
-    for line in (HY3 / "curves.csv").read_text().splitlines()[1:]:
+    for line in (HY3 / "curves.csv").read_text(encoding="utf-8").splitlines()[1:]:
         name, step, value, _ = line.split(",")
         # Another run: a hair beside the published one.
         new = edit(float(value)) if name == metric else float(value) + 1e-9

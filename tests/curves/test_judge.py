@@ -205,7 +205,7 @@ def test_a_stated_decay_has_to_be_seen(
     reference = write_reference(tmp_path / "reference", 2)
     toml = reference / "reference.toml"
     stated = "ceiling = 0.015\nshare_above = 0.3\ndecay = true"
-    toml.write_text(toml.read_text().replace("ceiling = 0.015", stated))
+    toml.write_text(toml.read_text(encoding="utf-8").replace("ceiling = 0.015", stated))
     rows = records(209)
     for step, data in rows[1:]:
         data[PROBS] = levels[(step - 1) // 10]
@@ -246,10 +246,10 @@ def test_missing_last_validation_is_a_note(tmp_path: Path, eight: Path) -> None:
 def test_same_average_under_another_key(tmp_path: Path) -> None:
     grouped = VALIDATION.replace("mean@1", "mean@32")
     reference = write_reference(tmp_path / "reference", 1)
-    text = (reference / "reference.toml").read_text().replace(VALIDATION, grouped)
+    text = (reference / "reference.toml").read_text(encoding="utf-8").replace(VALIDATION, grouped)
     (reference / "reference.toml").write_text(text)
     seed = reference / "seed-1.jsonl"
-    seed.write_text(seed.read_text().replace(VALIDATION, grouped))
+    seed.write_text(seed.read_text(encoding="utf-8").replace(VALIDATION, grouped))
     rows = [(s, d | {"val-aux/toy/score/mean@1": -0.5}) for s, d in records(213)]
     run, known = read_run(write(tmp_path / "run.jsonl", rows)), load_reference(reference)
     paired = judge_run(run, known, STEPS, ValidationSet(960, 30, 1))
@@ -271,7 +271,9 @@ def test_seeds_too_wide_for_a_pass(tmp_path: Path) -> None:
     check = judgement.check("resolution")
     assert check.numbers["smallest"] > 0
     toml = reference / "reference.toml"
-    toml.write_text(toml.read_text().replace("windows = 4", "windows = 4\nmargin = 0.001"))
+    toml.write_text(
+        toml.read_text(encoding="utf-8").replace("windows = 4", "windows = 4\nmargin = 0.001")
+    )
     judgement = judge(tmp_path, records(214), reference)
     assert state(judgement, "resolution") is State.UNKNOWN
     assert judgement.outcome is Outcome.INCONCLUSIVE

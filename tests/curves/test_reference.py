@@ -37,7 +37,7 @@ def test_every_fault_in_one_pass(tmp_path: Path) -> None:
     (folder / "seed-1.jsonl").unlink()
     write(folder / "seed-2.jsonl", records(2)[:30])
     write(folder / "seed-3.jsonl", [(s, {REWARD: d.get(REWARD, 0.0)}) for s, d in records(3)])
-    text = (folder / "reference.toml").read_text()
+    text = (folder / "reference.toml").read_text(encoding="utf-8")
     right = sha256_file(folder / "seed-4.jsonl")
     text = text.replace('file = "seed-4.jsonl"', f'file = "seed-4.jsonl"\nsha256 = "{right[::-1]}"')
     (folder / "reference.toml").write_text(text)
@@ -67,7 +67,7 @@ def test_copies_of_one_run_are_refused(tmp_path: Path) -> None:
 def test_wrong_keys_are_named(tmp_path: Path, old: str, new: str, expected: str) -> None:
     folder = write_reference(tmp_path / "reference", 2)
     toml = folder / "reference.toml"
-    toml.write_text(toml.read_text().replace(old, new))
+    toml.write_text(toml.read_text(encoding="utf-8").replace(old, new))
     (found,) = problems(folder)
     assert expected in found
 

@@ -64,7 +64,7 @@ def test_report_is_self_contained_and_says_everything(
     write_report(tmp_path, judgement, table, reference, {"lock": "<b>&", "seed": 77})
     assert {path.name for path in tmp_path.iterdir()} == FILES
     page = Page()
-    page.feed((tmp_path / "report.html").read_text())
+    page.feed((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert page.links == []
     assert page.open == []
     assert "<b>&" in page.text
@@ -79,13 +79,15 @@ def test_report_is_self_contained_and_says_everything(
     charts = [found for tag, found in page.tags if tag == "figure"]
     assert len(charts) >= 5
     assert all(found["tabindex"] == "0" and found["aria-label"] for found in charts)
-    assert not re.search(r"url\(\s*['\"]?http", (tmp_path / "report.html").read_text())
+    assert not re.search(
+        r"url\(\s*['\"]?http", (tmp_path / "report.html").read_text(encoding="utf-8")
+    )
     png = (tmp_path / "curves.png").read_bytes()
     assert png.startswith(b"\x89PNG\r\n")
     width, height = struct.unpack(">II", png[16:24])
     assert width > 1000
     assert height > 1000
-    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    verdict = json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))
     assert verdict["outcome"] == "PASS"
     assert verdict["provenance"]["run"]["seed"] == 77
     assert len(verdict["checks"]) == len(judgement.checks)
@@ -155,7 +157,7 @@ def test_several_runs_on_one_page(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["report", *runs, "--out", str(out)])
     assert result.exit_code == 0, result.output
     page = Page()
-    page.feed(out.read_text())
+    page.feed(out.read_text(encoding="utf-8"))
     assert page.links == [] and page.open == []
     assert "3 runs" in page.text
     lines = [found["class"] for tag, found in page.tags if tag == "polyline"]
@@ -168,6 +170,6 @@ def test_facts_are_for_readers(tmp_path: Path, inputs: tuple[Path, Path]) -> Non
     facts = {"created": 1796038321.78, "data_sha256": {"train": "5f"}, "attempts": [attempt]}
     write_report(tmp_path, judge_run(table, reference, 40), table, reference, facts)
     page = Page()
-    page.feed((tmp_path / "report.html").read_text())
+    page.feed((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "2026-11-30 11:32:01 UTC" in page.text and "1796038" not in page.text
     assert "data_sha256.train" in page.text

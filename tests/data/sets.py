@@ -429,7 +429,7 @@ def _cut(draw: Draw) -> FileSet:
 def _not_json(draw: Draw) -> FileSet:
     rows = draw.rows()
     path = draw.jsonl(rows)
-    path.write_text(path.read_text() + "{'a': 1}\n")
+    path.write_text(path.read_text(encoding="utf-8") + "{'a': 1}\n")
     return FileSet([path], len(rows))
 
 

@@ -148,7 +148,11 @@ def test_own_files_take_the_place_of_locked_ones(site: Site, tmp_path: Path) -> 
 
 def test_an_entry_without_its_digest_is_not_fetched(site: Site) -> None:
     lock = site.root / "versions.lock"
-    lines = [line for line in lock.read_text().splitlines() if not line.startswith("sha256")]
+    lines = [
+        line
+        for line in lock.read_text(encoding="utf-8").splitlines()
+        if not line.startswith("sha256")
+    ]
     lock.write_text("\n".join([*lines, 'unpinned = "not known"']) + "\n")
     code, told = site.json("data", "fetch", "train")
     assert code == 1 and told["findings"][0]["rule"] == "data-unpinned"

@@ -142,7 +142,10 @@ def test_messages_with_different_keys_are_refused_for_parquet(tmp_path: Path) ->
     assert not (tmp_path / "out.parquet").exists()
     report = run(source, tmp_path / "out.jsonl")
     assert report.verdict is Verdict.OK
-    back = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    back = [
+        json.loads(line)
+        for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [item["prompt"] for item in back] == [item["prompt"] for item in rows]
     notes = [f for f in report.findings if f.rule == "data-null-fill"]
     assert ["extra_info.a" in item.message for item in notes].count(True) == 1

@@ -175,10 +175,10 @@ def test_what_a_hanging_scorer_started_is_not_waited_for(
         scored(items, custom(tmp_path, body, seconds=3.0))
     assert time.monotonic() - began < 150
     if away:
-        os.kill(int(pid.read_text()), signal.SIGKILL)
+        os.kill(int(pid.read_text(encoding="utf-8")), signal.SIGKILL)
         return
     deadline = time.monotonic() + 60
-    while runs(int(pid.read_text())):
+    while runs(int(pid.read_text(encoding="utf-8"))):
         assert time.monotonic() < deadline, "what the scorer started goes on"
         time.sleep(0.05)
 
@@ -206,7 +206,7 @@ def test_a_custom_function_whose_file_lacks_a_package_is_unknown(
 ) -> None:
     scorer = custom(tmp_path, EXACT)
     assert scorer.path is not None
-    scorer.path.write_text(f"import scorer_of_nowhere\n{scorer.path.read_text()}")
+    scorer.path.write_text(f"import scorer_of_nowhere\n{scorer.path.read_text(encoding='utf-8')}")
     with pytest.raises(CannotTell, match="could not run: missing scorer_of_nowhere"):
         scored(checked(tmp_path, router, ROWS), scorer)
 

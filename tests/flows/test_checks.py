@@ -49,18 +49,18 @@ def test_a_dry_run_writes_the_folder_and_submits_nothing(tmp_path: Path) -> None
     assert facts.status == "dry-run"
     assert (facts.attempts, facts.address, facts.ray) == ([], None, None)
     assert facts.checkpoints == f"{run.path}/checkpoints"
-    command = (run.path / "command.txt").read_text()
+    command = (run.path / "command.txt").read_text(encoding="utf-8")
     assert "reprise.runs.inside verl.trainer.main_ppo --config-name rehearsal/recipe" in command
-    config = (run.path / "config.yaml").read_text()
+    config = (run.path / "config.yaml").read_text(encoding="utf-8")
     assert f"default_local_dir: {run.path}/checkpoints" in config and "/<" not in config
-    checks = json.loads((run.path / "checks.json").read_text())
+    checks = json.loads((run.path / "checks.json").read_text(encoding="utf-8"))
     assert checks["package"]["files"] > 100 and checks["package"]["bytes"] < 100 * 2**20
-    listed = (run.path / "package.txt").read_text().splitlines()
+    listed = (run.path / "package.txt").read_text(encoding="utf-8").splitlines()
     assert len(listed) == checks["package"]["files"]
     assert any(line.endswith("\treprise/runs/inside.py") for line in listed)
     lock = (run.path / "versions.lock").read_bytes()
     assert lock == (ROOT / "versions.lock").read_bytes()
-    environment = json.loads((run.path / "runtime_env.json").read_text())
+    environment = json.loads((run.path / "runtime_env.json").read_text(encoding="utf-8"))
     variables = environment["env_vars"]
     assert variables["VERL_FILE_LOGGER_PATH"] == f"{run.path}/metrics/attempt-1.jsonl"
     assert environment["worker_process_setup_hook"] == "reprise.runs.inside.load_secrets"

@@ -92,7 +92,7 @@ def test_the_doctor_asks_every_node_by_a_task_and_leaves_nothing(
     assert not of(report, "ports") and not of(report, "sessions")
     assert raylets(bed) == before
     assert list(runs.iterdir()) == []
-    jobs = Jobs(cluster["address"], Path(cluster["token_file"]).read_text())
+    jobs = Jobs(cluster["address"], Path(cluster["token_file"]).read_text(encoding="utf-8"))
     states = {job.submission_id: str(job.status) for job in jobs._client.list_jobs()}
     assert all(name.startswith("reprise-probe-") for name in states)
     assert set(states.values()) == {"SUCCEEDED"}
@@ -129,7 +129,11 @@ def test_a_dry_run_does_not_ask_and_says_so(cluster: dict[str, Any], runs: Path)
     code, report, _ = Command(runs, words, attached(cluster)).run()
     assert code == 2
     assert of(report, "train-doctor")
-    assert Path(report["run"], "command.txt").read_text().startswith(f"exec {RAY_PYTHON} ")
+    assert (
+        Path(report["run"], "command.txt")
+        .read_text(encoding="utf-8")
+        .startswith(f"exec {RAY_PYTHON} ")
+    )
 
 
 def test_a_wrong_token_is_told_and_never_shown(
@@ -142,7 +146,7 @@ def test_a_wrong_token_is_told_and_never_shown(
     assert code == 1
     (finding,) = of(report, "run-token")
     assert "rejected the one that was sent" in finding["message"]
-    assert token.read_text() not in err + json.dumps(report)
+    assert token.read_text(encoding="utf-8") not in err + json.dumps(report)
     token.write_text("")
     code, report, _ = Command(runs, words, attached(cluster, str(token))).run()
     assert code == 1 and "no token was sent" in of(report, "run-token")[0]["message"]
@@ -171,7 +175,7 @@ def test_the_rehearsal_in_a_ray_of_others(bed: Bed, cluster: dict[str, Any]) -> 
 
 def occupy_head(cluster: dict[str, Any]) -> None:
     """Take the head's one GPU, so that the trainer is placed on another node."""
-    jobs = Jobs(cluster["address"], Path(cluster["token_file"]).read_text())
+    jobs = Jobs(cluster["address"], Path(cluster["token_file"]).read_text(encoding="utf-8"))
     jobs._client.submit_job(
         entrypoint="sleep 3600",
         submission_id="occupies-the-head",
@@ -213,11 +217,13 @@ def test_a_lost_node_is_replaced(uninterrupted: Path) -> None:
             facts = folder.read()
             assert [item.resumed_from for item in facts.attempts] == [None, 2]
             assert_every_step_once(folder, 6)
-            doctor = json.loads((folder.path / "doctor.json").read_text())
+            doctor = json.loads((folder.path / "doctor.json").read_text(encoding="utf-8"))
             assert set(doctor["hosts"]) == {h.name for h in bed.hosts}
             lost = [
                 node
-                for node in list_nodes(facts.address, Path(facts.token_file).read_text())
+                for node in list_nodes(
+                    facts.address, Path(facts.token_file).read_text(encoding="utf-8")
+                )
                 if not node.alive
             ]
             assert [node.ip for node in lost] == [host.ip]

@@ -98,7 +98,9 @@ LOOSE = re.compile(
     r"((?:reprise|make|git|sh|scripts/[\w/]+\.(?:sh|py)) (?!the |it |this )[^`;(),]+)"
     r"(?:`|$|(?= \()|(?=[;,)]))"
 )
-TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(
+    re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+)
 
 
 def loose() -> list[tuple[str, str]]:

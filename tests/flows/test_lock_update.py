@@ -19,7 +19,7 @@ from reprise.lock.lines import split_lines
 from reprise.lock.rewrite import rewrite
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "versions.lock").read_text()
+TEXT = (ROOT / "versions.lock").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_branch_a_tag_a_short_and_a_full_hash(tmp_path: Path, upstream: Upstre
         assert (tree.want, tree.commit) == (ref, expected)
         assert tree.tree == run_git(upstream.work, "rev-parse", f"{expected}^{{tree}}")
         assert report.data["machines"] == ["h20"]
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert text.startswith("# A comment that stays.\nschema = 1\n\n[tree.tool]   # and this\n")
     assert re.search(r'want = "[0-9a-f]{40}"      # what a human wants\n', text)
     assert re.search(r'commit = "[0-9a-f]{40}"\t# a tab before this\ntree = ', text)
@@ -108,7 +108,7 @@ def test_a_submodule_moves_with_its_tree(tmp_path: Path, upstream: Upstream) -> 
     sub = upstream.submodule("ext/part", part, old, fetch=True)
     path = lock_for(tmp_path, upstream, upstream.commit(1))
     path.write_text(
-        path.read_text()
+        path.read_text(encoding="utf-8")
         + f'\n[tree.tool.submodule."ext/part"]\nurl = "{sub.url}"\ncommit = "{old}"\n'
         f'tree = "{sub.tree}"\nfetch = true\n'
     )
@@ -129,7 +129,7 @@ def test_an_environment_follows_its_file(tmp_path: Path) -> None:
     path.write_text(TEXT)
     for file in ("rehearsal.txt", "rehearsal-cuda.txt"):
         name = tmp_path / "requirements" / file
-        name.write_text(name.read_text() + "# changed\n")
+        name.write_text(name.read_text(encoding="utf-8") + "# changed\n")
     report = update_entry(path, "environment.rehearsal")
     keys = {row["key"] for row in report.data["moved"]}
     assert keys == {"sha256", "extra.requirements/rehearsal-cuda.txt"}

@@ -83,7 +83,7 @@ def test_a_data_set_moves_with_its_bytes(hub: Behaviour, path: Path) -> None:
     moved = {row["key"] for row in report.data["moved"]}
     assert moved == {"revision", "bytes", "sha256", "rows", "unique_prompts"}
     assert report.data["machines"] == ["h20"]
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert text.startswith("# kept\n") and 'repo = "org/math"  # a data set\n' in text
     assert text.endswith(TEXT[TEXT.index("[model.tiny]") :])
 
@@ -129,7 +129,7 @@ def test_what_the_hub_does_not_have(hub: Behaviour, path: Path) -> None:
     del hub.files["config.json"]
     with pytest.raises(OperatorError, match=r"no config\.json"):
         update_entry(path, "tiny")
-    assert path.read_text() == TEXT
+    assert path.read_text(encoding="utf-8") == TEXT
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500])
@@ -139,7 +139,7 @@ def test_a_hub_that_refuses_leaves_the_lock(hub: Behaviour, path: Path, status: 
         with pytest.raises(CannotTell) as caught:
             update_entry(path, name)
         assert caught.value.where.endswith(name)
-    assert path.read_text() == TEXT
+    assert path.read_text(encoding="utf-8") == TEXT
     if status in (401, 403):
         assert "HF_TOKEN" in caught.value.fix
 

@@ -46,7 +46,7 @@ def tree_text(upstream: Upstream, commit: str, name: str = "tool") -> str:
 
 
 def states(folder: Path, machine: str = "h20", **more: object) -> dict[str, str]:
-    lock = parse_lock((folder / "versions.lock").read_text())
+    lock = parse_lock((folder / "versions.lock").read_text(encoding="utf-8"))
     names = [name for name, _ in lock.entries(machine)]  # type: ignore[arg-type]
     _, rows = verify_entries(lock, names, Site(folder, **more))  # type: ignore[arg-type]
     return {row.entry: row.state for row in rows}
@@ -58,7 +58,7 @@ def test_a_checkout_is_ok_dirty_moved_missing_or_something_else(
     commit = upstream.commit(1)
     path = write_lock(tmp_path, tree_text(upstream, commit))
     assert states(tmp_path) == {"tree.tool": "missing"}
-    lock = parse_lock(path.read_text())
+    lock = parse_lock(path.read_text(encoding="utf-8"))
     checkout = place_tree(tmp_path, "tool", lock.tree["tool"]).path
     assert states(tmp_path) == {"tree.tool": "ok"}
     (checkout / "run.log").write_text("ignored by git\n")
@@ -79,7 +79,9 @@ def test_what_git_ignores_and_python_imports_is_a_finding(
     tmp_path: Path, upstream: Upstream, how: str
 ) -> None:
     path = write_lock(tmp_path, tree_text(upstream, upstream.commit(1)))
-    checkout = place_tree(tmp_path, "tool", parse_lock(path.read_text()).tree["tool"]).path
+    checkout = place_tree(
+        tmp_path, "tool", parse_lock(path.read_text(encoding="utf-8")).tree["tool"]
+    ).path
     exclude = checkout / ".git/info/exclude"
     exclude.parent.mkdir(exist_ok=True)
     exclude.write_text("wandb/\n*.so\n*.log\n__pycache__/\n")
@@ -89,7 +91,9 @@ def test_what_git_ignores_and_python_imports_is_a_finding(
     assert states(tmp_path) == {"tree.tool": "ok"}
     (checkout / "wandb").mkdir()
     (checkout / ("wandb/__init__.py" if how == "exclude" else "tool/fast.so")).write_text("")
-    _, (row,) = verify_entries(parse_lock(path.read_text()), ["tree.tool"], Site(tmp_path))
+    _, (row,) = verify_entries(
+        parse_lock(path.read_text(encoding="utf-8")), ["tree.tool"], Site(tmp_path)
+    )
     assert row.state == "dirty" and "1 ignored files that Python would import" in row.found
     # The fix lists it as typed.
     command = row.fix.partition(", then")[0].split()
@@ -100,9 +104,13 @@ def test_what_git_ignores_and_python_imports_is_a_finding(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 def test_a_checkout_of_another_user_is_unknown(tmp_path: Path, upstream: Upstream) -> None:
     path = write_lock(tmp_path, tree_text(upstream, upstream.commit(1)))
-    checkout = place_tree(tmp_path, "tool", parse_lock(path.read_text()).tree["tool"]).path
+    checkout = place_tree(
+        tmp_path, "tool", parse_lock(path.read_text(encoding="utf-8")).tree["tool"]
+    ).path
     subprocess.run(["chown", "-R", "12345", str(checkout)], check=True)
-    report, (row,) = verify_entries(parse_lock(path.read_text()), ["tree.tool"], Site(tmp_path))
+    report, (row,) = verify_entries(
+        parse_lock(path.read_text(encoding="utf-8")), ["tree.tool"], Site(tmp_path)
+    )
     assert row.state == "unknown"
     assert report.exit_code == 2
     assert "safe.directory" in row.fix
@@ -131,7 +139,7 @@ def test_data_is_hashed(tmp_path: Path) -> None:
     assert states(tmp_path) == {"data.d": "drift"}
     found = subprocess.check_output(["sha256sum", str(file)], text=True).split()[0]
     lock = tmp_path / "versions.lock"
-    lock.write_text(lock.read_text().replace(digest, found))
+    lock.write_text(lock.read_text(encoding="utf-8").replace(digest, found))
     assert states(tmp_path) == {"data.d": "ok"}
     elsewhere = tmp_path / "shared/data"
     elsewhere.mkdir(parents=True)
@@ -203,7 +211,7 @@ def test_a_tag_that_moved_is_a_warning_and_an_unknown_server_unknown(
     run_git(upstream.work, "tag", "v1")
     run_git(upstream.work, "push", "-q", "origin", "v1")
     path = write_lock(tmp_path, tree_text(upstream, commit) + 'want = "v1"\n')
-    place_tree(tmp_path, "tool", parse_lock(path.read_text()).tree["tool"])
+    place_tree(tmp_path, "tool", parse_lock(path.read_text(encoding="utf-8")).tree["tool"])
     assert verify(path, ["tool"], "h20", Site(tmp_path), remote=()).findings == []
     new = upstream.commit(2)
     run_git(upstream.work, "tag", "-f", "v1")
@@ -227,7 +235,7 @@ def test_the_answers_of_many_hosts_are_put_together(tmp_path: Path, upstream: Up
         (answers / f"{host}.json").write_text(body)
 
     answer("node-1")
-    place_tree(tmp_path, "tool", parse_lock(path.read_text()).tree["tool"])
+    place_tree(tmp_path, "tool", parse_lock(path.read_text(encoding="utf-8")).tree["tool"])
     answer("node-2")
     report = combine(answers)
     assert report.exit_code == 1
@@ -270,7 +278,7 @@ def contradicting(tmp_path: Path, upstream: Upstream, files: dict[str, str], mor
 
 
 def found(path: Path) -> Report:
-    lock = parse_lock(path.read_text())
+    lock = parse_lock(path.read_text(encoding="utf-8"))
     checkout = place_tree(path.parent, "tool", lock.tree["tool"]).path
     report = Report("x")
     compare(report, lock, "h20", in_tree(lock, "h20", "tool", checkout), {"tree.tool"})
@@ -308,7 +316,7 @@ def test_a_contradiction_whose_declarer_is_not_here_is_unknown(
 ) -> None:
     path = contradicting(tmp_path, upstream, REQUIREMENTS, CONTRADICTION)
     report = Report("x")
-    compare(report, parse_lock(path.read_text()), "h20", [], set())
+    compare(report, parse_lock(path.read_text(encoding="utf-8")), "h20", [], set())
     assert [check.state for check in report.checks] == [State.UNKNOWN]
 
 
@@ -353,7 +361,7 @@ def test_an_environment_contradicts_itself(tmp_path: Path) -> None:
 
 
 def test_the_shipped_contradictions_matter_for_flash_attention_only() -> None:
-    lock = parse_lock((ROOT / "versions.lock").read_text())
+    lock = parse_lock((ROOT / "versions.lock").read_text(encoding="utf-8"))
     fine = judge_recipe(lock, "h20", {"tracker-wandb": "the logger"})
     assert fine.verdict is Verdict.OK
     assert [item.where for item in fine.findings] == ["contradiction.transformers-verl"]

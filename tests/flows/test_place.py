@@ -24,7 +24,7 @@ def test_a_private_ray_is_made_anew_and_leaves_nothing(tmp_path: Path) -> None:
         facts = run.read()
         address, token_file = facts.address, facts.token_file
         # The list is filled some seconds after the Jobs API answers.
-        token = Path(token_file).read_text()
+        token = Path(token_file).read_text(encoding="utf-8")
         (node,) = wait(lambda: list_nodes(address, token), 30)
         assert node.alive and node.gpus == 2
 
@@ -40,7 +40,7 @@ def test_a_private_ray_is_made_anew_and_leaves_nothing(tmp_path: Path) -> None:
         Private(place.python, said.append).ready(run, Need(1, 1))
         assert run.read().address != address
         with pytest.raises(CannotTell):
-            list_nodes(address, Path(run.read().token_file).read_text())
+            list_nodes(address, Path(run.read().token_file).read_text(encoding="utf-8"))
     finally:
         place.release(run)
     assert marked(run.name) == []

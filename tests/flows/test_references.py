@@ -108,7 +108,7 @@ def test_several_references_each_give_a_verdict(tmp_path: Path) -> None:
 
 
 def test_any_file_is_judged_by_a_recipes_reference(tmp_path: Path) -> None:
-    lines = (ROOT / "recipes/hy3/reference/curves.csv").read_text().splitlines()
+    lines = (ROOT / "recipes/hy3/reference/curves.csv").read_text(encoding="utf-8").splitlines()
     rows = [line.split(",") for line in lines[1:]]
     text = "\n".join(
         f"{m},{s},{float(v) * (0.97 if 'reward' in m else 1)!r}" for m, s, v, _ in rows

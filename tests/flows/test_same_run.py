@@ -38,7 +38,9 @@ def test_a_moved_folder_names_its_new_place(run: RunFolder, tmp_path: Path) -> N
     settle_place(moved, moved.read())
     state = moved.read()
     assert (state.storage, state.checkpoints) == (str(target), str(target / "checkpoints"))
-    assert (target / "config.yaml").read_text() == f"dir: {target}/checkpoints\nother: /data\n"
+    assert (target / "config.yaml").read_text(
+        encoding="utf-8"
+    ) == f"dir: {target}/checkpoints\nother: /data\n"
     before = state.to_json()
     settle_place(moved, state)
     assert moved.read().to_json() == before
@@ -118,7 +120,7 @@ def test_a_changed_operator_in_a_reward_function_is_named(
     dump_json(run.path / prints.FILE, first)
     report = Report("train")
     assert same_inputs(report, run, task) == []
-    reward.write_text(reward.read_text().replace("==", "!="))
+    reward.write_text(reward.read_text(encoding="utf-8").replace("==", "!="))
     # A page for people, and another recipe, change nothing of this run.
     (checkout.recipes / "qwen3-8b" / "README.md").write_text("changed")
     (checkout.recipes / "hy3" / "other.py").write_text("changed = 1\n")

@@ -141,7 +141,7 @@ def test_the_same_recipe_is_not_submitted_there_twice(session: SmallSession, ray
         return [finding.where for finding in report.errors()]
 
     assert told(ray.address) == []
-    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
     jobs.submit(job, "sleep 300", {}, {})
     assert told(ray.address) == [run.name]
     assert told("http://elsewhere:8265") == []

@@ -69,7 +69,7 @@ def test_a_killed_trainer_goes_on_from_its_checkpoint(runs: Path) -> None:
     values = [
         {
             item["step"]: item["data"]
-            for line in folder.metrics_file(number).read_text().splitlines()
+            for line in folder.metrics_file(number).read_text(encoding="utf-8").splitlines()
             if (item := json.loads(line))
         }
         for number in (1, 2)
@@ -77,7 +77,7 @@ def test_a_killed_trainer_goes_on_from_its_checkpoint(runs: Path) -> None:
     assert sorted(values[1]) == [3, 4]
     for name in ("critic/rewards/mean", "actor/grad_norm", "response_length/mean"):
         assert values[0][3][name] == pytest.approx(values[1][3][name], abs=SPREAD)
-    versions = json.loads((folder.path / "versions" / "attempt-2.json").read_text())
+    versions = json.loads((folder.path / "versions" / "attempt-2.json").read_text(encoding="utf-8"))
     assert versions["modules"]["verl"]["imported"] and versions["modules"]["vllm"]["version"]
     assert marked(folder.name) == []
 

@@ -27,9 +27,9 @@ import os, signal, time
 from pathlib import Path
 
 def test_fragile():
-    mood = Path(os.environ["MOOD"]).read_text()
+    mood = Path(os.environ["MOOD"]).read_text(encoding="utf-8")
     journal = Path(".cache/test-full/journal.jsonl")
-    while mood == "kill" and "wings" not in journal.read_text():
+    while mood == "kill" and "wings" not in journal.read_text(encoding="utf-8"):
         time.sleep(0.05)
     if mood == "kill":
         os.kill(os.getppid(), signal.SIGKILL)
@@ -75,7 +75,7 @@ class Project:
 
     def times(self) -> int:
         """How often the counted test has run."""
-        return len(self.counted.read_text())
+        return len(self.counted.read_text(encoding="utf-8"))
 
 
 def test_from_a_kill_to_the_table(tmp_path: Path) -> None:
@@ -94,12 +94,12 @@ def test_from_a_kill_to_the_table(tmp_path: Path) -> None:
     code, said = project.run("well", "--last-failed")
     assert code == 0, said
     assert project.times() == 1
-    assert project.page.read_text() == EMPTY
+    assert project.page.read_text(encoding="utf-8") == EMPTY
 
     code, said = project.run("well")
     assert code == 0, said
     assert project.times() == 1
-    page = project.page.read_text()
+    page = project.page.read_text(encoding="utf-8")
     assert page.startswith("# Testing\n\n<!-- test-full: begin -->\n| room |")
     assert page.endswith("\n<!-- test-full: end -->\n\nafter\n")
     assert "| `tests/one` | 2 | 1 | 0 | 1 |" in page
@@ -113,13 +113,13 @@ def test_other_files_are_tested_anew_and_a_part_is_no_whole(tmp_path: Path) -> N
     project = Project(tmp_path)
     code, said = project.run("well", "--rooms", "one")
     assert code == 0 and "a part of the tests" in said, said
-    assert project.page.read_text() == EMPTY
+    assert project.page.read_text(encoding="utf-8") == EMPTY
     with (project.root / "tests" / "one" / "test_one.py").open("a") as file:
         file.write("\n# changed\n")
     code, said = project.run("well")
     assert code == 0 and "resumed" not in said, said
     assert project.times() == 2
-    page = project.page.read_text()
+    page = project.page.read_text(encoding="utf-8")
     assert "with uncommitted changes" in page and "resumed" not in page
     code, said = project.run("well", "--rooms", "three")
     assert code == 2 and "known: files, one, two" in said

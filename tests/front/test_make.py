@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MAKEFILE = (ROOT / "Makefile").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,7 +52,7 @@ def stage(tmp_path: Path) -> Path:
 
 
 def said(stage: Path) -> list[str]:
-    return (stage / "said").read_text().splitlines()
+    return (stage / "said").read_text(encoding="utf-8").splitlines()
 
 
 def test_reproduce_sets_up_and_runs(stage: Path) -> None:
@@ -100,7 +100,7 @@ def record_environment(stage: Path) -> None:
 
 
 def environment(stage: Path) -> dict[str, str]:
-    pairs = (stage / "environment").read_text().split("\0")
+    pairs = (stage / "environment").read_text(encoding="utf-8").split("\0")
     return dict(pair.split("=", 1) for pair in pairs if pair)
 
 
@@ -189,7 +189,7 @@ def test_every_named_command_is_one_that_make_takes() -> None:
         (target, variable)
         for path in NAMED
         for target, rest in re.findall(
-            r"\bmake ([a-z][a-z-]*)((?: \[?[A-Z_]+=[^\s`]*)+)", path.read_text()
+            r"\bmake ([a-z][a-z-]*)((?: \[?[A-Z_]+=[^\s`]*)+)", path.read_text(encoding="utf-8")
         )
         for variable in re.findall(r"([A-Z_]+)=", rest)
     ]

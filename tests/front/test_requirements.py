@@ -14,7 +14,7 @@ LOCKED = ["operator", "dev", "rehearsal", "rehearsal-cuda"]
 
 def blocks(name: str) -> dict[str, tuple[Requirement, list[str]]]:
     """Each package of a requirements file with its hashes (a package may stand once a marker)."""
-    text = (FOLDER / f"{name}.txt").read_text()
+    text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
     found = re.findall(r"^(\S[^\\\n]*)((?: *\\\n +--hash=sha256:[0-9a-f]{64})*)\n", text, re.M)
     assert sum(
         line.startswith(tuple("abcdefghijklmnopqrstuvwxyz")) for line in text.splitlines()
@@ -34,7 +34,9 @@ def test_every_package_is_one_version_with_hashes(name: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
 def test_no_index_is_named(path: Path) -> None:
-    assert not re.search(r"https?://|file:|--(extra-)?index-url|--find-links", path.read_text())
+    assert not re.search(
+        r"https?://|file:|--(extra-)?index-url|--find-links", path.read_text(encoding="utf-8")
+    )
 
 
 def test_the_operators_environment_is_light() -> None:

@@ -27,28 +27,28 @@ MANIFESTS = sorted(ROOT.glob("recipes/*/reference*/reference.toml"))
 
 
 def agrees(value: Any, name: str) -> None:
-    schema = json.loads((ROOT / "docs" / "schemas" / f"{name}.json").read_text())
+    schema = json.loads((ROOT / "docs" / "schemas" / f"{name}.json").read_text(encoding="utf-8"))
     validator = jsonschema.Draft202012Validator(schema)
     assert [error.message for error in validator.iter_errors(value)] == []
 
 
 def without_version(path: Path) -> None:
     """As the version before wrote it."""
-    value = json.loads(path.read_text())
+    value = json.loads(path.read_text(encoding="utf-8"))
     assert value.pop("schema") == 1
     path.write_text(json.dumps(value))
 
 
 def test_the_state_of_a_run(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "m", {"steps": 4, "hosts": [{"name": "n1"}]})
-    agrees(json.loads(folder.state_file.read_text()), "run")
+    agrees(json.loads(folder.state_file.read_text(encoding="utf-8")), "run")
     folder.begin_attempt(None)
     folder.end_attempt(1, AttemptOutcome.FAILED, None, "out of memory")
     with folder.edit() as state:
         state.status = RunStatus.FAILED
         state.watcher = Process(pid=1, created=1.5)
         state.ray = PrivateRay(temp_dir="/tmp/x")
-    agrees(json.loads(folder.state_file.read_text()), "run")
+    agrees(json.loads(folder.state_file.read_text(encoding="utf-8")), "run")
     with pytest.raises(AssertionError):
         agrees({"state": "paused"}, "run")
 
@@ -57,13 +57,13 @@ def test_a_verdict(tmp_path: Path) -> None:
     reference = load_reference(REFERENCE)
     whole = judge_run(read_run(REFERENCE / "seed-101.jsonl"), reference, 40)
     # A run that was cut short: some numbers are not known.
-    lines = (REFERENCE / "seed-101.jsonl").read_text().splitlines(keepends=True)
+    lines = (REFERENCE / "seed-101.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "short.jsonl").write_text("".join(lines[:25]))
     alone = judge_run(read_run(tmp_path / "short.jsonl"), reference, 40)
     for judgement in (whole, alone):
         write_verdict(tmp_path, judgement, reference, {"seed": 101})
         path = tmp_path / "verdict.json"
-        agrees(json.loads(path.read_text()), "verdict")
+        agrees(json.loads(path.read_text(encoding="utf-8")), "verdict")
         found = read_verdict(path)
         assert found.outcome is judgement.outcome and len(found.checks) == len(judgement.checks)
         assert found.provenance.run == {"seed": 101}
@@ -78,7 +78,7 @@ def test_a_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_reference(path: Path) -> None:
-    agrees(tomllib.loads(path.read_text()), "reference")
+    agrees(tomllib.loads(path.read_text(encoding="utf-8")), "reference")
 
 
 def test_the_doctors_report(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_doctors_report(tmp_path: Path) -> None:
     diagnosis = diagnosis_of(found)
     path = tmp_path / "doctor.json"
     write_document(path, diagnosis)
-    written = json.loads(path.read_text())
+    written = json.loads(path.read_text(encoding="utf-8"))
     agrees(written, "doctor")
     # What --json prints of it is in the file as it was.
     printed = json.loads(json.dumps(found.to_json()))
@@ -104,7 +104,7 @@ def test_the_record_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     node = Node(name="n1", slots=8, ip="10.0.0.1", interface="eth0")
     record = new_record(hostfile, values | ports, [node], "/tmp")
     path = record.folder / "cluster.json"
-    agrees(json.loads(path.read_text()), "cluster")
+    agrees(json.loads(path.read_text(encoding="utf-8")), "cluster")
     without_version(path)
     found = find_record(hostfile)
     assert found == record and found.address == "http://10.0.0.1:8265"

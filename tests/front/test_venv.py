@@ -75,7 +75,7 @@ def test_with_uv_on_the_path(mini: Mini) -> None:
     done = mini.setup(path=str(Path(sys.executable).parent))
     assert done.returncode == 0, done.stderr
     assert mini.version("delta") == "3.0"
-    log = (mini.root / ".cache" / "setup-operator.log").read_text()
+    log = (mini.root / ".cache" / "setup-operator.log").read_text(encoding="utf-8")
     assert "+ delta==3.0" in log, log
     assert "trying pip" not in log
 
@@ -91,7 +91,7 @@ def test_uv_follows_the_settings_of_pip(mini: Mini, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert mini.version("zeta") == "1.0"
-    log = (mini.root / ".cache" / "setup-operator.log").read_text()
+    log = (mini.root / ".cache" / "setup-operator.log").read_text(encoding="utf-8")
     assert "+ zeta==1.0" in log, log
     assert "trying pip" not in log
 
@@ -101,7 +101,7 @@ def test_where_the_locked_uv_is_not_available_pip_installs(tmp_path: Path) -> No
     shutil.copy(ROOT / "requirements" / "uv.txt", made.root / "requirements")
     done = made.setup()
     assert done.returncode == 0, done.stderr
-    log = (made.root / ".cache" / "setup-operator.log").read_text()
+    log = (made.root / ".cache" / "setup-operator.log").read_text(encoding="utf-8")
     assert "the locked uv is not available" in log
     assert made.version("alpha") == "1.0"
 
@@ -207,7 +207,7 @@ def test_a_copied_checkout_gets_an_environment_of_its_own(mini: Mini, tmp_path: 
     moved = Mini(copy, copy / "wheels")
     done = moved.setup()
     assert done.returncode == 0, done.stderr
-    script = (copy / ".venv" / "bin" / "pip").read_text()
+    script = (copy / ".venv" / "bin" / "pip").read_text(encoding="utf-8")
     assert str(copy) in script
     assert str(mini.root) not in script
 
@@ -230,7 +230,7 @@ def test_a_folder_that_is_no_environment_is_left_alone(tmp_path: Path) -> None:
     done = mini.setup()
     assert done.returncode == 1
     assert "mv .venv .venv.old" in done.stderr
-    assert (mini.root / ".venv" / "notes.txt").read_text() == "mine"
+    assert (mini.root / ".venv" / "notes.txt").read_text(encoding="utf-8") == "mine"
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_without_a_cpu_build_the_one_that_there_is_serves(tmp_path: Path, constr
     plugins = mini.root / "plugins"
     plugins.mkdir()
     for name in ("pyproject.toml", "backend.py"):
-        (plugins / name).write_text((mini.root / name).read_text())
+        (plugins / name).write_text((mini.root / name).read_text(encoding="utf-8"))
     limits = tmp_path / "constraints.txt"
     limits.write_text(constraint + "\n")
     done = mini.setup("rehearsal", extra={"PIP_CONSTRAINT": str(limits)})

@@ -94,7 +94,7 @@ def test_what_the_lock_says_the_machine_brings_is_what_the_site_tree_leaves_out(
 
     lock = read_lock(ROOT / "versions.lock")
     environment = lock.environment["gpu"]
-    pins = (ROOT / environment.requirements).read_text()
+    pins = (ROOT / environment.requirements).read_text(encoding="utf-8")
     names = set(environment.provided) - {"python", "cuda", "driver"}
     assert names >= {"torch", "triton", "numpy"}
     assert all(f"\n{name}==" not in f"\n{pins}" for name in names)

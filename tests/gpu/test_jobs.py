@@ -28,7 +28,7 @@ def run(folder: Path, jobs: list[dict[str, Any]], cards: str = "0,1") -> dict[st
     # Its waiting between two starts is for Ray's ports: here nothing takes any.
     environment["JOBS_STAGGER_SECONDS"] = "0"
     subprocess.run(command, env=environment, check=False, timeout=300)
-    found: dict[str, Any] = json.loads((folder / "out/jobs.done.json").read_text())
+    found: dict[str, Any] = json.loads((folder / "out/jobs.done.json").read_text(encoding="utf-8"))
     return found
 
 
@@ -46,7 +46,7 @@ def test_one_after_another_and_what_follows_a_failure_is_left_out(tmp_path: Path
         shell("verdict", "exit 1", good=[0, 1]),
     ]
     done = run(tmp_path / "a", jobs)
-    assert order.read_text().split() == ["first", "last"]
+    assert order.read_text(encoding="utf-8").split() == ["first", "last"]
     assert {name: row["state"] for name, row in done.items()} == {
         "last": "ok",
         "first": "ok",
@@ -54,7 +54,7 @@ def test_one_after_another_and_what_follows_a_failure_is_left_out(tmp_path: Path
         "never": "left out: one before it failed",
         "verdict": "ok",
     }
-    assert "the reason" in (tmp_path / "a/out/bad.log").read_text()
+    assert "the reason" in (tmp_path / "a/out/bad.log").read_text(encoding="utf-8")
 
 
 def test_a_card_is_not_given_more_than_it_holds(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_card_is_not_given_more_than_it_holds(tmp_path: Path) -> None:
     done = run(tmp_path / "a", jobs)
     assert {row["state"] for row in done.values()} == {"ok"}
     assert {row["card"] for row in done.values()} == {"0", "1"}
-    seen = [int((tmp_path / f"a/out/j{i}.log").read_text()) for i in range(6)]
+    seen = [int((tmp_path / f"a/out/j{i}.log").read_text(encoding="utf-8")) for i in range(6)]
     assert max(seen) <= 2
 
 
@@ -77,7 +77,7 @@ def test_what_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> Non
     done = run(tmp_path / "a", [shell("slow", text, limit_s=3)], "0")
     assert done["slow"]["state"] == "over its time limit"
     with contextlib.suppress(psutil.NoSuchProcess):
-        left = psutil.Process(int(pid.read_text()))
+        left = psutil.Process(int(pid.read_text(encoding="utf-8")))
         _, left_over = psutil.wait_procs([left], timeout=60)
         assert not left_over or left.status() == psutil.STATUS_ZOMBIE
 
@@ -91,7 +91,7 @@ def test_a_second_call_takes_up_what_has_not_ended_well(tmp_path: Path) -> None:
     assert run(tmp_path / "a", jobs)["flaky"]["state"] == "exit code 1"
     (tmp_path / "now").touch()
     assert run(tmp_path / "a", jobs)["flaky"]["state"] == "ok"
-    assert log.read_text().split() == ["good"]
+    assert log.read_text(encoding="utf-8").split() == ["good"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -102,12 +102,12 @@ def test_what_runs_ends_with_the_runner(tmp_path: Path, number: signal.Signals) 
     log = tmp_path / "out/long.log"
     with started(command, env=os.environ | {"CUDA_VISIBLE_DEVICES": "0"}) as process:
         deadline = time.monotonic() + 60
-        while not log.is_file() or not log.read_text().endswith("\n"):
+        while not log.is_file() or not log.read_text(encoding="utf-8").endswith("\n"):
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.05)
-        job = psutil.Process(int(log.read_text()))
+        job = psutil.Process(int(log.read_text(encoding="utf-8")))
         process.send_signal(number)
         process.communicate(timeout=120)
     assert process.returncode == 130
     assert not job.is_running() or job.status() == psutil.STATUS_ZOMBIE
-    assert "long" not in json.loads((tmp_path / "out/jobs.done.json").read_text())
+    assert "long" not in json.loads((tmp_path / "out/jobs.done.json").read_text(encoding="utf-8"))

@@ -77,7 +77,9 @@ def test_what_does_not_fit_is_refused(project: Path, what: str, message: str, fi
             file.write("# another\n")
     elif what == "python":
         file_ = project.parent / "operator/reprise-site.json"
-        file_.write_text(json.dumps(json.loads(file_.read_text()) | {"python": "3.99"}))
+        file_.write_text(
+            json.dumps(json.loads(file_.read_text(encoding="utf-8")) | {"python": "3.99"})
+        )
     else:
         (project / ".venv").mkdir()
         (project / ".venv/mine").touch()

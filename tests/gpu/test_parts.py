@@ -181,7 +181,7 @@ def test_a_cut_part_and_one_of_another_bundle(project: Path, tmp_path: Path) -> 
 
 def test_the_bundle_says_what_it_left_out_and_why_it_may(project: Path, tmp_path: Path) -> None:
     unpart(tmp_path / "opened", *make(project))
-    record = json.loads((tmp_path / "opened/site/reprise-site.json").read_text())
+    record = json.loads((tmp_path / "opened/site/reprise-site.json").read_text(encoding="utf-8"))
     assert record["python"] == "3.12"
     assert list(record["left_out_bytes"]) == ["tinypack-*/RECORD"]
 
@@ -195,7 +195,11 @@ def test_a_trim_rule_that_fits_nothing_is_an_error(project: Path) -> None:
 
 
 def test_a_package_of_another_version_than_the_site_trees_is_an_error(project: Path) -> None:
-    text = (project / "versions.lock").read_text().replace('version = "1.0"', 'version = "2.0"')
+    text = (
+        (project / "versions.lock")
+        .read_text(encoding="utf-8")
+        .replace('version = "1.0"', 'version = "2.0"')
+    )
     (project / "versions.lock").write_text(text)
     report = create(project / "versions.lock", project.parent / "b", [], "gpu")
     assert "requirements/gpu.txt pins 1.0, the lock 2.0" in next(report.errors()).message

@@ -39,7 +39,7 @@ def verdicts() -> ModuleType:
 
 
 def test_every_measured_peak_is_planned_within_a_tenth(planner: ModuleType) -> None:
-    rows = list(planner.rows(json.loads((HERE / "measured.json").read_text())))
+    rows = list(planner.rows(json.loads((HERE / "measured.json").read_text(encoding="utf-8"))))
     assert len({row["size"] for row in rows}) >= 6
     assert {row["engine"] for row in rows} == {"fsdp", "megatron"}
     assert {row["variant"] for row in rows} == {"plain", "recompute", "recompute+offload"}
@@ -48,7 +48,7 @@ def test_every_measured_peak_is_planned_within_a_tenth(planner: ModuleType) -> N
 
 
 def test_what_the_rollout_held_is_planned_within_a_twentieth(planner: ModuleType) -> None:
-    rows = list(planner.served(json.loads((HERE / "measured.json").read_text())))
+    rows = list(planner.served(json.loads((HERE / "measured.json").read_text(encoding="utf-8"))))
     assert len({row["model"] for row in rows}) == 10
     assert {row["tokens"] for row in rows} == {4096, 8192, 16384, 32768}
     assert [(r["model"], r["tokens"], r["off"]) for r in rows if abs(r["off"]) > 0.05] == []
@@ -72,7 +72,7 @@ def test_a_config_for_the_card_is_made_with_the_verl_that_runs_there(
 
 
 def test_offload_does_not_lower_the_peak(planner: ModuleType) -> None:
-    rows = list(planner.rows(json.loads((HERE / "measured.json").read_text())))
+    rows = list(planner.rows(json.loads((HERE / "measured.json").read_text(encoding="utf-8"))))
     peaks = {(r["size"], r["engine"], r["variant"]): r["measured"] for r in rows}
     compared = 0
     for (size, engine, variant), measured in peaks.items():
@@ -111,7 +111,10 @@ def test_the_same_seed_gave_the_same_values_twice() -> None:
         ROOT / "recipes/rehearsal/reference-gpu-megatron/seed-101.jsonl",
     )
     first, second = (
-        {row["step"]: row["data"] for row in map(json.loads, file.read_text().splitlines())}
+        {
+            row["step"]: row["data"]
+            for row in map(json.loads, file.read_text(encoding="utf-8").splitlines())
+        }
         for file in files
     )
     compared = 0
@@ -136,7 +139,11 @@ def test_a_seed_is_not_judged_by_itself(verdicts: ModuleType) -> None:
 def test_the_legacy_reward_keys_do_nothing_and_the_read_ones_what_they_say(prefix: str) -> None:
     found: dict[str, list[tuple[float, float]]] = {}
     for spelling in ("legacy", "read"):
-        lines = (HERE / f"runs/{prefix}overlong-{spelling}.jsonl").read_text().splitlines()
+        lines = (
+            (HERE / f"runs/{prefix}overlong-{spelling}.jsonl")
+            .read_text(encoding="utf-8")
+            .splitlines()
+        )
         data = [json.loads(line)["data"] for line in lines]
         found[spelling] = [
             (row["critic/rewards/mean"], row["response_length/mean"])
@@ -150,6 +157,6 @@ def test_the_legacy_reward_keys_do_nothing_and_the_read_ones_what_they_say(prefi
 
 
 def test_the_round_trip_changes_nothing_but_the_rounding() -> None:
-    trip = json.loads((HERE / "parity.json").read_text())["round_trip"]
+    trip = json.loads((HERE / "parity.json").read_text(encoding="utf-8"))["round_trip"]
     assert trip["missing"] == trip["extra"] == []
     assert trip["equal_to_the_rounded_checkpoint"] == trip["keys_in_checkpoint"] == 88

@@ -52,7 +52,7 @@ def leaves(node: object, prefix: str = "") -> dict[str, object]:
 
 
 def test_the_default_is_what_the_committed_runs_were_recorded_with() -> None:
-    text = (ROOT / "recipes/rehearsal/reference/reference.toml").read_text()
+    text = (ROOT / "recipes/rehearsal/reference/reference.toml").read_text(encoding="utf-8")
     tree = find_tree(ROOT, "no-checkout", "0.9.1")
     composed = compose("rehearsal/recipe", tree, [], ROOT / "recipes")
     assert _recipe_key(composed.values) == tomllib.loads(text)["provenance"]["recipe"]
@@ -74,12 +74,14 @@ def test_megatron_shares_the_transformer_block_of_hy3() -> None:
         "override_transformer_config.gradient_accumulation_fusion",
         "override_transformer_config.attention_backend",
     }
-    text = (ROOT / "recipes/rehearsal/engine/megatron.yaml").read_text()
+    text = (ROOT / "recipes/rehearsal/engine/megatron.yaml").read_text(encoding="utf-8")
     assert all(f"{key.rpartition('.')[2]}:" in text for key in differing)
 
 
 def test_every_setting_of_the_hy3_groups_is_taken_whole() -> None:
-    engine = yaml.safe_load((ROOT / "recipes/rehearsal/engine/megatron.yaml").read_text())
+    engine = yaml.safe_load(
+        (ROOT / "recipes/rehearsal/engine/megatron.yaml").read_text(encoding="utf-8")
+    )
     wanted = ["/common/megatron", "/hy3/required", "/hy3/transformer", "_self_"]
     assert engine["defaults"] == wanted
 
@@ -145,7 +147,7 @@ def test_a_gpu_place_has_its_own_environment_variables_and_reference(tmp_path: P
     assert GPU_MEGATRON.reference(project, "rehearsal").name == "reference-gpu-megatron"
     recipe = ROOT / "recipes/rehearsal"
     cpu, gpu = (
-        yaml.safe_load(place.runtime_env(recipe).read_text())["env_vars"]
+        yaml.safe_load(place.runtime_env(recipe).read_text(encoding="utf-8"))["env_vars"]
         for place in (Target(), GPU_FSDP)
     )
     assert (cpu["VERL_PLATFORM"], gpu["VERL_PLATFORM"]) == ("cpu", "nvidia")

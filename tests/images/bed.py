@@ -76,7 +76,7 @@ class Engine:
         deadline = time.monotonic() + 60
         while not self.docker("version", check=False):
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError((self.folder / "log").read_text()[-2000:])
+                raise AssertionError((self.folder / "log").read_text(encoding="utf-8")[-2000:])
             time.sleep(0.1)
 
     def _rule(self, chain: str, *words: str) -> None:

@@ -137,7 +137,7 @@ def _repository(
 def with_commits(dockerfile: Path, commits: Mapping[str, str]) -> set[str]:
     """Name our commits in a copy of the Dockerfile; which repositories it names."""
     pattern = re.compile(r"(?<=\.sh )(\S+/\S+) [0-9a-f]{40}")
-    text = dockerfile.read_text()
+    text = dockerfile.read_text(encoding="utf-8")
     named = {found[1] for found in pattern.finditer(text)}
     dockerfile.write_text(pattern.sub(lambda found: f"{found[1]} {commits[found[1]]}", text))
     return named

@@ -22,7 +22,7 @@ DIFFER: set[str] = set()
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This checkout as it is now: what is edited while the tests run is not in the image."""
-    lock = (ROOT / "versions.lock").read_text()
+    lock = (ROOT / "versions.lock").read_text(encoding="utf-8")
     return copy_project(tmp_path_factory.mktemp("cpu") / "checkout", ["."], lock)
 
 
@@ -64,7 +64,7 @@ def test_three_steps_inside_it(engine: Engine, debian: str, image: str, tmp_path
     assert done.returncode == 2, done.stdout + done.stderr
     folder = Path(report["run"])
     assert folder.is_relative_to(tmp_path) and (folder / "report.html").is_file()
-    assert json.loads((folder / "run.json").read_text())["state"] == "finished"
+    assert json.loads((folder / "run.json").read_text(encoding="utf-8"))["state"] == "finished"
     assert folder.stat().st_uid == os.getuid()
     assert engine.docker("ps", "--all", "--quiet", "--filter", "label=io.reprise.run") == ""
 

@@ -45,7 +45,7 @@ def engine(folder: Path, subnet: str) -> Iterator[str]:
                     break
                 time.sleep(0.1)
             else:
-                raise AssertionError((folder / "log").read_text()[-2000:])
+                raise AssertionError((folder / "log").read_text(encoding="utf-8")[-2000:])
             yield socket
         finally:
             process.terminate()

@@ -42,7 +42,7 @@ sha256 = ["{"b" * 64}"]
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_floats(path: Path) -> None:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert not re.search(r"^#\s*syntax", text, re.M)
     assert "<<" not in text and ":latest" not in text
     assert re.findall(r"^FROM (\S+)", text, re.M)[0] == "${BASE}"

@@ -156,7 +156,7 @@ def test_another_user_is_an_option(stage: Stage, engine: Engine) -> None:
 
 
 def test_what_the_lock_does_not_record_is_refused(stage: Stage) -> None:
-    text = stage.lock().read_text()
+    text = stage.lock().read_text(encoding="utf-8")
     try:
         stage.lock().write_text(text.partition("[contradiction.")[0])
         done = stage.project.reprise("image", "build", "h20", "--json")
@@ -180,7 +180,7 @@ def test_verified_against_the_lock(stage: Stage, engine: Engine) -> None:
     assert good.returncode == 0, good.stdout
     report = json.loads(good.stdout)
     assert report["image"] == stage.image and list(report["hosts"]) == ["this machine"]
-    text = stage.lock().read_text()
+    text = stage.lock().read_text(encoding="utf-8")
     try:
         stage.lock().write_text(text.replace('"5.6.0"', '"5.8.1"'))
         moved = stage.project.reprise("image", "verify", "h20", "--image", stage.image, "--json")
@@ -228,7 +228,9 @@ def test_carried_as_a_file(stage: Stage, engine: Engine, tmp_path: Path) -> None
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
-    (tmp_path / "bad.tar.sha256").write_text((tmp_path / "h20.tar.sha256").read_text())
+    (tmp_path / "bad.tar.sha256").write_text(
+        (tmp_path / "h20.tar.sha256").read_text(encoding="utf-8")
+    )
     refused = stage.project.reprise("image", "load", str(damaged), "--json")
     assert refused.returncode == 1 and "was not loaded" in refused.stdout
     absent = stage.project.reprise("image", "verify", "h20", "--image", stage.image, "--json")
@@ -254,7 +256,7 @@ def test_packages_of_one_date(stage: Stage, engine: Engine, tmp_path: Path) -> N
             assert done.returncode == 0, done.stdout
             image = json.loads(done.stdout)["image"]
             assert image != stage.image
-            log = (project.root / ".cache" / "images" / "h20.log").read_text()
+            log = (project.root / ".cache" / "images" / "h20.log").read_text(encoding="utf-8")
             hosts = set(re.findall(r" (?:Get|Hit|Ign|Err):\d+ (\S+)", log))
             assert hosts == {url}
             debs = [path for path in mirror.asked if path.endswith(".deb")]

@@ -135,7 +135,7 @@ def test_every_instruction_runs(site: Site, engine: Engine) -> None:
 
 def test_a_difference_must_fit_exactly(site: Site) -> None:
     differences(site.source)
-    text = (site.source / "44483.diff").read_text()
+    text = (site.source / "44483.diff").read_text(encoding="utf-8")
     (site.source / "44483.diff").write_text(text.replace("-VALUE = 'one'", "-VALUE = 'other'"))
     sums = [f"{name}.diff" for name in ("44483", "45589")]
     told = subprocess.run(["sha256sum", *sums], cwd=site.source, capture_output=True, check=True)

@@ -38,7 +38,7 @@ def test_a_tag_is_resolved_and_written(served: Registry, tmp_path: Path) -> None
     assert lock_images(path, ["site"], write=True).verdict is Verdict.OK
     image = read_lock(path).image["site"]
     assert (image.digest, image.image_id, image.unpinned) == (digest, image_id, "")
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert text.startswith("# kept\n") and "# with a port\n" in text
     assert text.endswith('\n[image.site.contents]\npython = "3.12"\n')
 

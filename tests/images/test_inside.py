@@ -55,7 +55,7 @@ def test_a_polite_end_reaches_the_container(tmp_path: Path) -> None:
             out, err = process.communicate(timeout=60)
     finally:
         with contextlib.suppress(OSError):
-            os.killpg(int((tmp_path / "docker.pid").read_text()), signal.SIGKILL)
+            os.killpg(int((tmp_path / "docker.pid").read_text(encoding="utf-8")), signal.SIGKILL)
     assert (process.returncode, out) == (130, "ended\n"), err
 
 

@@ -130,7 +130,7 @@ class TokenServer:
         self.asked: list[dict[str, list[str]]] = []
 
     def token(self, scope: str) -> str:
-        der = "".join(self.bundle.read_text().splitlines()[1:-1])
+        der = "".join(self.bundle.read_text(encoding="utf-8").splitlines()[1:-1])
         header = {"typ": "JWT", "alg": "RS256", "x5c": [der]}
         kind, name, actions = scope.split(":")
         now = int(time.time())

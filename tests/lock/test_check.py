@@ -12,7 +12,7 @@ from reprise.core.findings import Severity, Verdict
 from reprise.lock.check import check_lock
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "versions.lock").read_text()
+TEXT = (ROOT / "versions.lock").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ def test_an_entry_that_is_silently_unpinned_is_an_error(project: Path) -> None:
 
 def test_a_changed_requirements_file_is_found(project: Path) -> None:
     file = project / "requirements/rehearsal.txt"
-    file.write_text(file.read_text() + "# a comment\n")
+    file.write_text(file.read_text(encoding="utf-8") + "# a comment\n")
     (finding,) = check_lock(project / "versions.lock").errors()
     assert "requirements/rehearsal.txt has sha256" in finding.message
-    file.write_text(file.read_text().replace("verl==0.9.1", "verl==0.9.2"))
+    file.write_text(file.read_text(encoding="utf-8").replace("verl==0.9.1", "verl==0.9.2"))
     assert len(list(check_lock(project / "versions.lock").errors())) == 2
-    file.write_text(file.read_text().replace("verl==0.9.2", "verl"))
+    file.write_text(file.read_text(encoding="utf-8").replace("verl==0.9.2", "verl"))
     messages = [finding.message for finding in check_lock(project / "versions.lock").errors()]
     assert any("does not pin one exact version" in message for message in messages)
     file.unlink()

@@ -133,7 +133,7 @@ def test_git_s_refusal_of_a_checkout_of_another_user_is_told(project: Path, tmp_
 
 def test_a_setup_that_reached_no_source_could_not_find_out(project: Path, tmp_path: Path) -> None:
     lock = project / "versions.lock"
-    text = lock.read_text()
+    text = lock.read_text(encoding="utf-8")
     lock.write_text(text.replace("https://github.com/o/tool.git", "http://127.0.0.1:1/tool.git"))
     code, report = answer("setup", "tree.tool")
     assert (code, report["verdict"]) == (2, "unknown")

@@ -9,7 +9,7 @@ from reprise.lock.lines import line_of, locate
 from reprise.lock.requirements import pins_sha256, read_pins
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "versions.lock").read_text()
+TEXT = (ROOT / "versions.lock").read_text(encoding="utf-8")
 COMMIT = "220e9039902c6db56860e2afd659803dc34ec005"
 
 

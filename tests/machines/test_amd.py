@@ -28,7 +28,7 @@ MI300X = machine_named("mi300x")
 
 
 def recorded() -> Any:
-    return json.loads((Path(__file__).parent / "amd_smi.json").read_text())
+    return json.loads((Path(__file__).parent / "amd_smi.json").read_text(encoding="utf-8"))
 
 
 def facts(key: str, value: object) -> str:

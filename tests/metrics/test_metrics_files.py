@@ -171,7 +171,8 @@ def test_long_csv_with_errors_and_a_bad_row(tmp_path: Path) -> None:
     file = tmp_path / "curves.csv"
     file.write_text(
         f"\ufeffmetric,step,value,uncertainty\r\n{REWARD},1,0.5,0.01\r\n{REWARD},2,oops,\r\n"
-        f"{REWARD},3,nan,\r\n{REWARD},1,0.6,\r\n"
+        f"{REWARD},3,nan,\r\n{REWARD},1,0.6,\r\n",
+        encoding="utf-8",
     )
     table = read_run(file)
     series = table.series(REWARD)

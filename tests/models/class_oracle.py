@@ -21,7 +21,7 @@ def class_of(config: dict[str, Any]) -> Any:
 
 
 def save(configs: Path, target: Path) -> None:
-    for name, values in json.loads(configs.read_text()).items():
+    for name, values in json.loads(configs.read_text(encoding="utf-8")).items():
         torch.manual_seed(0)
         config = transformers.CONFIG_MAPPING[values["model_type"]].from_dict(values)
         class_of(values)(config).to(torch.bfloat16).save_pretrained(target / name)
@@ -29,7 +29,7 @@ def save(configs: Path, target: Path) -> None:
 
 def load(folder: str) -> dict[str, Any]:
     try:
-        config = json.loads((Path(folder) / "config.json").read_text())
+        config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
         _, info = class_of(config).from_pretrained(
             folder, output_loading_info=True, ignore_mismatched_sizes=True
         )

@@ -80,7 +80,11 @@ def read_model(folder: Path, seed: int) -> Model:
     header, fault = read_shard(folder / SINGLE)
     assert fault is None
     tensors = {name: (entry["dtype"], list(entry["shape"])) for name, entry in header.items()}
-    return Model(json.loads((folder / "config.json").read_text()), tensors, random.Random(seed))
+    return Model(
+        json.loads((folder / "config.json").read_text(encoding="utf-8")),
+        tensors,
+        random.Random(seed),
+    )
 
 
 def write_shard(path: Path, tensors: Tensors) -> None:

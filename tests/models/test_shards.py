@@ -82,7 +82,7 @@ def test_bytes_too_many_gaps_and_wrong_lengths(tmp_path: Path) -> None:
 
 def test_index_and_headers_disagree(tmp_path: Path) -> None:
     folder = model(tmp_path / "m")
-    index = json.loads((folder / INDEX).read_text())
+    index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
     index["weight_map"]["model.layers.0.lost.weight"] = "model-00002-of-00003.safetensors"
     del index["weight_map"]["lm_head.weight"]
     index["metadata"]["total_size"] += 7
@@ -108,7 +108,7 @@ def test_a_single_file_next_to_an_index_is_what_transformers_loads(tmp_path: Pat
     shard(folder / "model.safetensors", layer(0))
     assert "transformers loads it and ignores the index" in messages(check(folder))
     # An index of one file is no second set of weights.
-    index = json.loads((folder / INDEX).read_text())
+    index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
     names = dict.fromkeys(index["weight_map"], "model.safetensors")
     (folder / INDEX).write_text(json.dumps(index | {"weight_map": names}))
     assert "ignores the index" not in messages(check(folder))
@@ -157,7 +157,7 @@ def test_the_script_runs_alone(tmp_path: Path) -> None:
     folder = model(tmp_path / "a model")
     answer = subprocess.run(
         [sys.executable, "-I", "-S", "-", str(folder)],
-        input=Path(shards.__file__).read_text(),
+        input=Path(shards.__file__).read_text(encoding="utf-8"),
         capture_output=True,
         text=True,
         check=True,

@@ -32,7 +32,7 @@ def bridge_for(digest: str, **more: str) -> Bridge:
 
 
 def test_entry_points_name_modules_that_exist() -> None:
-    project = tomllib.loads((PLUGINS / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((PLUGINS / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     points = project["entry-points"]
     assert set(points) == {"verl.plugins", "vllm.general_plugins"}
     for group in points.values():

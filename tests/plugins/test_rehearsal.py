@@ -110,7 +110,7 @@ def test_a_changed_verl_is_refused_with_what_to_install(rehearse: Run, tmp_path:
     for entry in (package / "utils").iterdir():
         if entry.name != "distributed.py":
             (tmp_path / "verl" / "utils" / entry.name).symlink_to(entry)
-    text = (package / "utils" / "distributed.py").read_text()
+    text = (package / "utils" / "distributed.py").read_text(encoding="utf-8")
     changed = text.replace("    if not torch.distributed.is_initialized():\n", "    if True:\n")
     assert changed != text
     (tmp_path / "verl" / "utils" / "distributed.py").write_text(changed)
@@ -125,7 +125,7 @@ def test_a_live_weight_update_changes_what_vllm_computes(
     rehearse: Run, tiny: Path, dtype: str
 ) -> None:
     answer = result(rehearse(PROBES / "live_update.py", tiny, dtype))
-    expected = json.loads((tiny / "expected.json").read_text())
+    expected = json.loads((tiny / "expected.json").read_text(encoding="utf-8"))
 
     def distance(one: list[list[float]], other: list[list[float]]) -> float:
         pairs = [(a, b) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True)]

@@ -351,7 +351,9 @@ def test_attention_in_the_plan(root: Path) -> None:
 
 def test_compute_against_the_gpu(root: Path) -> None:
     """The one size measured on a GPU whose layers are as wide as a real model's (docs/gpu.md)."""
-    rows = json.loads((root / "benchmarks/gpu/measured.json").read_text())["1.8B-megatron"]
+    rows = json.loads((root / "benchmarks/gpu/measured.json").read_text(encoding="utf-8"))[
+        "1.8B-megatron"
+    ]
     found = {name: row["seconds"] for name, row in rows["variants"].items()}
     shape = Model(
         {"model_type": "hy_v3", "vocab_size": 120832, "hidden_size": 4096,

@@ -97,14 +97,15 @@ def test_both_variants_of_hy3() -> None:
 
 
 def test_the_nine_settings_stand_in_one_group() -> None:
-    text = (ROOT / "recipes/hy3/required.yaml").read_text()
+    text = (ROOT / "recipes/hy3/required.yaml").read_text(encoding="utf-8")
     leaves = [key.rsplit(".", 1)[-1] for key in HY3_SETTINGS]
     assert len(leaves) == 9
     assert all(re.search(rf"^ +{leaf}:", text, re.MULTILINE) for leaf in set(leaves))
     others = [
         path
         for path in (ROOT / "recipes").rglob("*.yaml")
-        if path.name != "required.yaml" and "moe_router_enable_expert_bias" in path.read_text()
+        if path.name != "required.yaml"
+        and "moe_router_enable_expert_bias" in path.read_text(encoding="utf-8")
     ]
     assert others == []
 
@@ -116,7 +117,9 @@ def test_algorithms_compose_or_are_refused_with_a_reason(name: str, algorithm: s
     found = problems(report)
     if algorithm == "dapo_filtered":
         trainer = loaded.tree.package / "trainer/ppo/v1"
-        reads = any("filter_groups" in path.read_text() for path in trainer.glob("*.py"))
+        reads = any(
+            "filter_groups" in path.read_text(encoding="utf-8") for path in trainer.glob("*.py")
+        )
         assert (found == []) is reads
         assert reads or found[0].startswith("recipe-algorithm-filter-groups")
     else:
@@ -241,7 +244,7 @@ def test_no_value_is_written_twice(name: str) -> None:
         path = ROOT / "recipes" / f"{file}.yaml"
         if not path.is_file():
             continue
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
         for dropped in ("defaults", "hydra"):
             content.pop(dropped, None)
         for key, value in leaves(content).items():

@@ -557,7 +557,7 @@ def test_group_filter_where_nothing_reads_it(setup_of: Callable[..., Setup], tre
     new.values["trainer"] = {"v1": {"sampler": {"custom_sampler": {"path": "x"}}}}  # type: ignore[index]
     assert verdict("algorithm-filter-groups", new)[0] == "warning"
     reads = "filter_groups" in "".join(
-        path.read_text()
+        path.read_text(encoding="utf-8")
         for path in (old.tree.package / "trainer/ppo/v1").glob("*.py")  # type: ignore[union-attr]
     )
     assert verdict("algorithm-filter-groups", old)[0] == ("ok" if reads else "error")

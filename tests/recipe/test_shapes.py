@@ -31,7 +31,7 @@ def two_steps(runs: Path, overrides: list[str], *options: str) -> list[dict[str,
     rows = [
         json.loads(line)
         for path in runs.glob("rehearsal/*/metrics/attempt-1.jsonl")
-        for line in path.read_text().splitlines()
+        for line in path.read_text(encoding="utf-8").splitlines()
     ]
     steps = {row["step"]: row["data"] for row in rows}
     assert {1, 2} <= set(steps), answer.stdout[-2000:] + answer.stderr[-2000:]

@@ -22,7 +22,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     run, root = metafunc.config.getoption("run"), metafunc.config.getoption("root")
     if run is not None:
-        recipes = [json.loads((run / "run.json").read_text())["model"]]
+        recipes = [json.loads((run / "run.json").read_text(encoding="utf-8"))["model"]]
     else:
         manifests = root.glob("recipes/*/reference/reference.toml")
         recipes = sorted(path.parent.parent.name for path in manifests)

@@ -44,9 +44,9 @@ def test_two_builds_have_the_same_bytes_and_the_real_class(tmp_path, train, arch
     again = ensure_model(tmp_path / "b", PYTHON, train, VERSIONS, None, settings)
     assert first.sha256 == again.sha256
     assert lines == ["supervised step 14 of 14"]
-    config = json.loads((first.path / "config.json").read_text())
+    config = json.loads((first.path / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == [model_class]
-    provenance = json.loads((first.path / "provenance.json").read_text())
+    provenance = json.loads((first.path / "provenance.json").read_text(encoding="utf-8"))
     assert provenance["settings"]["arch"] == arch
     assert 0 <= provenance["expected_reward"] <= 1
     assert [path.name for path in (tmp_path / "a").iterdir() if path.is_dir()] == [first.path.name]
@@ -54,7 +54,7 @@ def test_two_builds_have_the_same_bytes_and_the_real_class(tmp_path, train, arch
 
 def test_hy3_config_has_the_names_of_both_readers(tmp_path, train):
     model = ensure_model(tmp_path, PYTHON, train, VERSIONS, None, SHORT)
-    config = json.loads((model.path / "config.json").read_text())
+    config = json.loads((model.path / "config.json").read_text(encoding="utf-8"))
     assert config["moe_intermediate_size"] == config["expert_hidden_dim"] == 16
     dense = config["mlp_layer_types"].count("dense")
     assert dense == config["first_k_dense_replace"] == 1
@@ -147,5 +147,5 @@ def _fields(settings):
 
 
 def _children(pid):
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
     return [int(child) for child in text.split()]

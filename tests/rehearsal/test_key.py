@@ -31,7 +31,7 @@ def test_the_reference_was_recorded_with_what_runs_now() -> None:
     project = find_project()
     key = Rehearsal(project, RehearsalOptions(quiet=True)).key()
     file: Path = project.recipes / "rehearsal" / "reference" / "reference.toml"
-    recorded = tomllib.loads(file.read_text())["provenance"]
+    recorded = tomllib.loads(file.read_text(encoding="utf-8"))["provenance"]
     assert {name: recorded[name] for name in KEYS if name in recorded} == {
         name: key[name] for name in KEYS if name in recorded
     }

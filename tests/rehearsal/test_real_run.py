@@ -56,7 +56,7 @@ def test_the_run_folder_is_whole_and_nothing_is_left(judged: Judged) -> None:
     for name in ("config.yaml", "command.txt", "versions.lock", "run.json", "verdict.json"):
         assert (path / name).stat().st_size > 0
     assert (path / "report.html").is_file() and (path / "curves.png").is_file()
-    assert "<REPRISE" not in (path / "config.yaml").read_text()
+    assert "<REPRISE" not in (path / "config.yaml").read_text(encoding="utf-8")
     assert marked(judged.folder.name) == []
     # vLLM's message queues, which nobody has any more; other programs use theirs.
     began = (path / "command.txt").stat().st_mtime

@@ -16,7 +16,7 @@ def test_the_architectures_are_those_of_the_builder() -> None:
     # Read, not imported: it needs torch.
     (made,) = [
         node.value
-        for node in ast.parse(BUILDER.read_text()).body
+        for node in ast.parse(BUILDER.read_text(encoding="utf-8")).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ARCHITECTURES"
     ]
     assert isinstance(made, ast.Dict)

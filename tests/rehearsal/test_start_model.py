@@ -30,19 +30,23 @@ def test_shipped_bytes_lock_and_cpu_reference_have_one_hash() -> None:
     assert weights.stat().st_size == entry.bytes < 3_000_000
     others = {path.name for path in weights.parent.iterdir()} - {weights.name}
     assert others == set(entry.files), "every file of the folder is locked"
-    recorded = tomllib.loads((ROOT / "recipes/rehearsal/reference/reference.toml").read_text())
+    recorded = tomllib.loads(
+        (ROOT / "recipes/rehearsal/reference/reference.toml").read_text(encoding="utf-8")
+    )
     assert recorded["provenance"]["model_sha256"] == entry.sha256
 
 
 def test_every_reference_names_the_model_that_it_started_from() -> None:
     assert REFERENCES
     for file in REFERENCES:
-        assert len(tomllib.loads(file.read_text())["provenance"]["model_sha256"]) == 64
+        assert (
+            len(tomllib.loads(file.read_text(encoding="utf-8"))["provenance"]["model_sha256"]) == 64
+        )
 
 
 def test_provenance_and_locked_weights_agree() -> None:
     folder = ROOT / "recipes" / "rehearsal" / "model"
-    record = json.loads((folder / "provenance.json").read_text())
+    record = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
     assert record["weights_sha256"] == sha256_file(folder / WEIGHTS)
 
 
@@ -88,7 +92,7 @@ def test_a_changed_or_missing_file_is_named_with_both_hashes(copy: Project) -> N
 
 
 def test_a_lock_without_the_entry_is_an_error(copy: Project) -> None:
-    text = copy.lock.read_text()
+    text = copy.lock.read_text(encoding="utf-8")
     begin, end = text.index("[shipped.start-model]"), text.index("# --- Python environments")
     copy.lock.write_text(text[:begin] + text[end:])
     with pytest.raises(OperatorError, match=f"shipped.{ENTRY}"):

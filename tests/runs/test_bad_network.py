@@ -34,7 +34,7 @@ def relay(ray: LocalRay) -> Iterator[Relay]:
 
 @pytest.fixture
 def jobs(relay: Relay, ray: LocalRay) -> Jobs:
-    return Jobs(relay.address, ray.token_file.read_text())
+    return Jobs(relay.address, ray.token_file.read_text(encoding="utf-8"))
 
 
 def test_only_rays_own_word_says_that_a_job_is_unknown(relay: Relay, jobs: Jobs) -> None:
@@ -81,7 +81,7 @@ def test_a_dashboard_that_hangs_is_not_waited_for_without_end(
     for ask in (
         lambda: jobs.state("any-1"),
         lambda: jobs.log("any-1"),
-        lambda: Jobs(relay.address, ray.token_file.read_text()),
+        lambda: Jobs(relay.address, ray.token_file.read_text(encoding="utf-8")),
     ):
         with pytest.raises(CannotTell):
             ask()
@@ -89,7 +89,7 @@ def test_a_dashboard_that_hangs_is_not_waited_for_without_end(
 
 
 def test_a_token_that_is_no_longer_taken_is_said(ray: LocalRay) -> None:
-    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
     jobs.submit("old-token-1", "true", {}, {})
     while jobs.state("old-token-1")[0] not in ENDED:
         time.sleep(0.3)
@@ -131,9 +131,9 @@ def test_a_head_that_is_silent_for_a_while_does_not_end_the_watch(
     job = str(folder.begin_attempt(None).job)
     access = {"address": relay.address, "token_file": str(ray.token_file), "place": "attached"}
     change(folder, state="running", **access)
-    straight = Jobs(ray.address, ray.token_file.read_text())
+    straight = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
     straight.submit(job, "sleep 12", {}, {})
-    jobs = Jobs(relay.address, ray.token_file.read_text())
+    jobs = Jobs(relay.address, ray.token_file.read_text(encoding="utf-8"))
     timers = [
         threading.Timer(2.0, lambda: setattr(relay, "fault", lambda _: "lost")),
         threading.Timer(9.0, lambda: setattr(relay, "fault", lambda _: "")),

@@ -14,7 +14,7 @@ from reprise.runs.ray.check_runtime_env import check_runtime_env, read_runtime_e
 from reprise.runs.ray.working_dir import MIB, walk
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCK = parse_lock((ROOT / "versions.lock").read_text())
+LOCK = parse_lock((ROOT / "versions.lock").read_text(encoding="utf-8"))
 
 
 def fill(root: Path, files: dict[str, int]) -> None:

@@ -296,7 +296,7 @@ def test_the_adapter_of_a_megatron_run_needs_no_weights_beside_it(tmp_path: Path
     (actor / "model/huggingface/model.safetensors.index.json").unlink()
     (actor / "model/huggingface/model-00001-of-00001.safetensors").unlink()
     dist_ckpt(actor / "model" / "dist_ckpt")
-    manifest = json.loads((actor / "ckpt_contents.json").read_text())
+    manifest = json.loads((actor / "ckpt_contents.json").read_text(encoding="utf-8"))
     assert check_folder(tmp_path, 8).exit_code == 1
     manifest["contents"]["peft_adapters"] = {
         "path": "model/dist_ckpt",

@@ -43,7 +43,9 @@ def test_the_trainer_runs_as_if_it_were_started_itself(trainer: Path) -> None:
     done = run_inside(trainer, "toy_trainer", "a=1", "b c")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "__main__ ['a=1', 'b c'] 0\n"
-    found = json.loads((trainer / "run" / "versions" / "attempt-2.json").read_text())
+    found = json.loads(
+        (trainer / "run" / "versions" / "attempt-2.json").read_text(encoding="utf-8")
+    )
     assert found["executable"] == sys.executable
     assert found["modules"]["numpy"]["version"]
     assert not found["modules"]["numpy"]["imported"], "it was only looked for"
@@ -56,7 +58,7 @@ def test_secrets_reach_the_trainer_and_go_with_it(trainer: Path) -> None:
     assert done.stdout.endswith(f"[] {len(VALUE)}\n")
     assert not secrets.exists()
     for path in (trainer / "run").rglob("*"):
-        assert path.is_dir() or VALUE not in path.read_text()
+        assert path.is_dir() or VALUE not in path.read_text(encoding="utf-8")
 
 
 def test_a_missing_secrets_file_is_said_and_hinders_nothing(trainer: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_second_interrupt_leaves_nothing(tmp_path: Path) -> None:
     with started([sys.executable, "-c", START, tmp_path, run], text=True) as process:
         temp_dir = Path(until_said(process.stdout, "/")[0].strip())
         until((temp_dir / "pid").exists, 0.02)
-        first = psutil.Process(int((temp_dir / "pid").read_text()))
+        first = psutil.Process(int((temp_dir / "pid").read_text(encoding="utf-8")))
         process.send_signal(signal.SIGINT)
         # The launcher is ended first: what it started still runs when the second one comes.
         until(lambda: not alive(first.pid, first.create_time()), 0.001)
@@ -77,7 +77,7 @@ def test_its_ports_are_none_that_an_outgoing_connection_may_take_first(tmp_path:
     launcher(tmp_path, 'echo "$@"; exit 3')
     with pytest.raises(OperatorError):
         start_local_ray(tmp_path / "python", run, 1, new_temp_dir(), tmp_path / "ray.log")
-    ports = re.findall(r"port (\d+)", (tmp_path / "ray.log").read_text())
-    first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    ports = re.findall(r"port (\d+)", (tmp_path / "ray.log").read_text(encoding="utf-8"))
+    first, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()
     assert len(set(ports)) == 4
     assert all(int(port) < int(first) for port in ports)

@@ -74,7 +74,7 @@ def test_a_stream_that_is_lost_is_asked_for_again(
     client.log += "two\n"
     until(lambda: heard == ["one", "two"])
     tail.close(rest=False)
-    assert (tmp_path / "log").read_text() == "one\ntwo\n"
+    assert (tmp_path / "log").read_text(encoding="utf-8") == "one\ntwo\n"
 
 
 def test_a_job_that_has_ended_is_not_asked_again(tmp_path: Path) -> None:
@@ -97,12 +97,12 @@ def test_half_a_line_is_no_step(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with StepsOfLog(metrics).open() as take:
         tail = LogTail(client, "job", log, take)
-        until(lambda: log.exists() and log.read_text() == whole[:cut])
+        until(lambda: log.exists() and log.read_text(encoding="utf-8") == whole[:cut])
         tail.close(rest=False)
     client.log, client.manners = whole, ["hang"]
     with StepsOfLog(metrics).open() as take:
         tail = LogTail(client, "job", log, take)
-        until(lambda: log.read_text() == whole)
+        until(lambda: log.read_text(encoding="utf-8") == whole)
         tail.close(rest=True)
     series = read_run(tmp_path).series("critic/rewards/mean")
     assert series.steps.tolist() == [1, 2]
@@ -140,6 +140,6 @@ def test_what_a_full_disk_refused_is_written_later(tmp_path: Path) -> None:
         client.log += "four\n"
         until(lambda: heard[-1] == "four")
         tail.close(rest=False)
-        assert (tmp_path / "log").read_text() == client.log
+        assert (tmp_path / "log").read_text(encoding="utf-8") == client.log
     finally:
         subprocess.run(["umount", tmp_path], check=True)

@@ -46,10 +46,10 @@ def run(
     variables = {"METRICS": str(folder.metrics_file(number))}
     job = Job(command, {"working_dir": str(package), "env_vars": variables})
     steps: list[StepLine] = []
-    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
     follower = Follower(steps.append, print, stall)
     attempt = run_attempt(folder, number, jobs, job, follower)
-    return attempt, steps, folder.log_file(number).read_text().splitlines()
+    return attempt, steps, folder.log_file(number).read_text(encoding="utf-8").splitlines()
 
 
 def test_a_job_that_ends_well_gives_its_steps_and_its_log(folder: RunFolder, ray: LocalRay) -> None:
@@ -82,20 +82,20 @@ def test_the_log_is_whole_as_soon_as_the_job_has_ended(folder: RunFolder, ray: L
     # Ray writes lines of its own into the log, on a busy machine also between the job's.
     own = [line for line in lines if line.startswith(("zeile", "ende"))]
     assert own == [*(f"zeile {number}: äö步" for number in range(1, 3001)), "ende"]
-    text = folder.log_file(4).read_text()
+    text = folder.log_file(4).read_text(encoding="utf-8")
 
     heard: list[str] = []
     part = folder.path / "part.log"
     part.write_text(text[:100])
-    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
     jobs.tail(f"{folder.name}-4", part, heard.append).close(rest=True)
-    assert part.read_text() == text
+    assert part.read_text(encoding="utf-8") == text
     assert heard == lines
 
 
 def test_the_token_guards_the_api_and_is_the_owners_alone(ray: LocalRay) -> None:
     assert ray.token_file.stat().st_mode & 0o077 == 0
-    token = ray.token_file.read_text()
+    token = ray.token_file.read_text(encoding="utf-8")
     lines = command_lines(marked(ray.run_id))
     assert "gcs_server" in lines and token not in lines
     for wrong in ("0" * 64, None):

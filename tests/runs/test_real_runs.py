@@ -47,7 +47,7 @@ def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRay]:
 @pytest.fixture
 def begin(tmp_path: Path, ray: LocalRay) -> Iterator[Callable[..., RunFolder]]:
     """Submit a shell command as the first attempt of a new run."""
-    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
     begun: list[str] = []
 
     def submit(command: str, steps: int = 9, **facts: Any) -> RunFolder:
@@ -149,7 +149,7 @@ GROUP = (
 def test_a_placement_group_that_fits_nowhere_is_told(
     begin: Callable[..., RunFolder], ray: LocalRay
 ) -> None:
-    token = ray.token_file.read_text()
+    token = ray.token_file.read_text(encoding="utf-8")
     assert not pending(ray.address, token).stuck
     folder = begin(f'"$PYTHON" -c "{GROUP}"')
     until(lambda: bool(pending(ray.address, token).groups))
@@ -169,7 +169,7 @@ def test_a_placement_group_that_fits_nowhere_is_told(
 def test_silence_after_steps_is_an_alarm_with_nothing_pending(
     begin: Callable[..., RunFolder], ray: LocalRay
 ) -> None:
-    token = ray.token_file.read_text()
+    token = ray.token_file.read_text(encoding="utf-8")
     until(lambda: not pending(ray.address, token).stuck)
     folder = begin(f'echo "{STEP % 1}" >> "$METRICS"; sleep 300')
     until(lambda: folder.metrics_file(1).exists() and bool(folder.metrics_file(1).read_bytes()))
@@ -192,7 +192,7 @@ def test_watching_tells_steps_and_alarms_and_ends_with_the_job(
     assert (attempt.outcome, attempt.steps) == (AttemptOutcome.SUCCEEDED, 2)
     shown = capsys.readouterr().err
     assert "step 2/9" in shown and "error critic/rewards/mean@2: NaN" in shown
-    assert "hello" in folder.log_file(1).read_text()
+    assert "hello" in folder.log_file(1).read_text(encoding="utf-8")
     alarms = [event for event in folder.events() if event["event"] == "alarm"]
     assert [alarm["where"] for alarm in alarms] == ["critic/rewards/mean@2"]
 
@@ -251,8 +251,8 @@ def test_a_job_that_ended_unwatched_is_a_problem(begin: Callable[..., RunFolder]
 
 @pytest.mark.full
 def test_a_node_that_dies_is_told(ray: LocalRay) -> None:
-    token = ray.token_file.read_text()
-    head = (ray.temp_dir / "r" / "ray_current_cluster").read_text().strip()
+    token = ray.token_file.read_text(encoding="utf-8")
+    head = (ray.temp_dir / "r" / "ray_current_cluster").read_text(encoding="utf-8").strip()
     variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(ray.token_file)}
     second = subprocess.Popen(
         [str(PYTHON.parent / "ray"), "start", "--address", head, "--block", "--num-gpus", "2"],
@@ -285,7 +285,7 @@ def test_a_head_that_vanishes_while_it_is_watched_and_another_that_takes_over(
     try:
         folder = begin("sleep 300")
         change(folder, address=own.address, token_file=str(own.token_file))
-        Jobs(own.address, own.token_file.read_text()).submit(
+        Jobs(own.address, own.token_file.read_text(encoding="utf-8")).submit(
             f"{folder.name}-1", "sleep 300", {}, {}
         )
         monitor = Monitor(folder, contact_of(folder))
@@ -302,7 +302,7 @@ def test_a_head_that_vanishes_while_it_is_watched_and_another_that_takes_over(
     # The next attempt has a Ray of its own: who still looks finds it there.
     second = str(folder.begin_attempt(None).job)
     change(folder, address=ray.address, token_file=str(ray.token_file))
-    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
     jobs.submit(second, "sleep 300", {}, {})
     try:
         until(lambda: monitor.look().job == "RUNNING")

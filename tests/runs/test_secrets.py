@@ -49,7 +49,7 @@ def test_a_secret_is_in_the_workers_and_nowhere_else(tmp_path: Path, ray: LocalR
     secrets = tmp_path / "secrets.json"
     write_text(secrets, json.dumps({"WANDB_API_KEY": SECRET}), mode=0o600)
     run = tmp_path / "run"
-    jobs = Jobs(ray.address, ray.token_file.read_text())
+    jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
     environment = {
         "working_dir": str(package),
         "worker_process_setup_hook": "reprise.runs.inside.load_secrets",
@@ -63,7 +63,7 @@ def test_a_secret_is_in_the_workers_and_nowhere_else(tmp_path: Path, ray: LocalR
     while (state := jobs.state("tracked")[0]) not in ENDED:
         assert time.monotonic() < deadline, jobs.log("tracked")
         if "TASK" in jobs.log("tracked") and not shown:
-            headers = {"Authorization": f"Bearer {ray.token_file.read_text()}"}
+            headers = {"Authorization": f"Bearer {ray.token_file.read_text(encoding='utf-8')}"}
             with httpx2.Client(trust_env=False, headers=headers, base_url=ray.address) as client:
                 answers = {place: client.get(place) for place in PLACES}
             states = {place: answer.status_code for place, answer in answers.items()}

@@ -42,7 +42,7 @@ def test_what_a_killed_run_left_in_shared_memory_is_removed_and_no_other(tmp_pat
         deadline = time.monotonic() + 90
         while not record.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert record.read_text().split() == [our_file.name]
+        assert record.read_text(encoding="utf-8").split() == [our_file.name]
         ours.kill()
         ours.wait()
         assert our_file.exists()

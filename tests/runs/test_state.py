@@ -211,7 +211,7 @@ def test_a_damaged_file_says_what_was_expected_and_found(
         assert str(folder.state_file) in caught.value.where
         assert told in caught.value.message
         assert "docs/schemas/run.json" in caught.value.fix
-    assert folder.state_file.read_text() == text
+    assert folder.state_file.read_text(encoding="utf-8") == text
 
 
 def test_a_value_of_the_wrong_type_is_never_written(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_a_command_that_is_gone_leaves_a_job_to_attach_to(tmp_path: Path, ray: L
     assert "attached to" in hands.said[0]
     assert_whole(run)
     # A second attach continues the log instead of appending all of it again.
-    lines = run.log_file(1).read_text().splitlines()
+    lines = run.log_file(1).read_text(encoding="utf-8").splitlines()
     assert len([line for line in lines if line.startswith("step:3 ")]) == 1
 
 
@@ -374,7 +374,7 @@ def test_steps_come_from_the_log_where_the_storage_is_not_seen(
     elsewhere: dict[str, Any] = {"VERL_FILE_LOGGER_PATH": str(tmp_path / "elsewhere.jsonl")}
     ended = go(run, SmallHands(run, ray, elsewhere))
     assert ended.finished, ended
-    assert run.metrics_file(1).read_text().count("\n") == TOTAL
+    assert run.metrics_file(1).read_text(encoding="utf-8").count("\n") == TOTAL
     assert_whole(run)
 
 

@@ -210,7 +210,7 @@ def test_a_dirty_checkout_is_not_touched(upstream: Upstream, root: Path) -> None
         place_tree(root, "tool", tree)
     assert caught.value.rule == "checkout-dirty"
     assert "tool/__init__.py" in caught.value.message and "mine.py" in caught.value.message
-    assert module.read_text() == "VALUE = 9\n"
+    assert module.read_text(encoding="utf-8") == "VALUE = 9\n"
 
 
 def test_a_moved_checkout_is_not_touched(upstream: Upstream, root: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_folder_of_something_else_is_not_touched(upstream: Upstream, root: Pat
     with pytest.raises(OperatorError) as caught:
         place_tree(root, "tool", upstream.tree(upstream.commit(1)))
     assert caught.value.rule == "checkout-foreign"
-    assert (folder / "notes.txt").read_text() == "mine\n"
+    assert (folder / "notes.txt").read_text(encoding="utf-8") == "mine\n"
 
 
 def test_a_lock_that_moved_on_keeps_the_earlier_checkout(upstream: Upstream, root: Path) -> None:

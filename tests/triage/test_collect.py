@@ -40,7 +40,7 @@ def test_the_workers_own_log_names_the_root(run: RunFolder) -> None:
     assert {"worker-a-01000000-41.err", "raylet.out", "worker-b $(touch hit).err"} <= names
     assert "unrelated.bin" not in names
     # The end of a long log is kept, with its last line whole.
-    kept = (folder / "worker-a-01000000-41.err").read_text()
+    kept = (folder / "worker-a-01000000-41.err").read_text(encoding="utf-8")
     assert len(kept) == 300_000 and kept.endswith("\n" + OOM)
     found = triage_attempt(find_project(), run, 1).diagnosis
     assert found.category == "gpu_oom" and found.root is not None

@@ -75,7 +75,7 @@ def test_what_shared_memory_numbers_a_later_line_adds() -> None:
 def test_early_warnings_are_one_entry_with_first_and_last() -> None:
     found = examine([CASES / "56-disk-full"]).diagnosis
     [early] = found.confirmations
-    lines = (CASES / "56-disk-full" / "job.log").read_text().splitlines()
+    lines = (CASES / "56-disk-full" / "job.log").read_text(encoding="utf-8").splitlines()
     warnings = [number for number, line in enumerate(lines, 1) if "95% full" in line]
     assert (early.first.line, early.last.line, early.count) == (
         warnings[0],

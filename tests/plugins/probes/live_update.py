@@ -102,7 +102,7 @@ def main() -> None:
     if "--stock-experts" in sys.argv:
         vllm_entry.register()
         del op_registry_oot["UnquantizedFusedMoEMethod"]
-    expected = json.loads((FOLDER / "expected.json").read_text())
+    expected = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
     llm = LLM(
         str(FOLDER / "model"),
         skip_tokenizer_init=True,
