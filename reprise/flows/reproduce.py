@@ -16,6 +16,7 @@ from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.flows.target import Target
 from reprise.runs.state.folder import RunFolder, find_run, newest_finished
 from reprise.runs.state.state import RunState, RunStatus
+from reprise.runs.supervise.resume import steps_recorded
 
 __all__ = ["Judged", "Judging", "judge_folder", "reproduce_rehearsal"]
 
@@ -83,7 +84,25 @@ def judge_folder(
     _comparable(folder, state)
     place = Target(state.platform or "cpu", state.engine or "fsdp")
     reference = load_reference(_recorded(folder, place.reference(project, model), place))
-    return _judged(open_run(folder.path), reference, how, folder.path)
+    judged = _judged(open_run(folder.path), reference, how, folder.path)
+    _history(judged.report, folder, state)
+    return judged
+
+
+def _history(report: Report, folder: RunFolder, state: RunState) -> None:
+    """Say what the curve alone does not: how the run ended, and where its inputs changed."""
+    if state.status is not RunStatus.FINISHED:
+        report.warn("run-state.judged", str(folder.path), status=state.status, steps=state.steps)
+    for event in folder.events():
+        if event.get("event") == "changed":
+            names = [str(name) for name in event.get("inputs", [])]
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            report.warn(
+                "run-state.changed",
+                str(folder.path),
+                after=event.get("after"),
+                names=", ".join(names[:3]) + more,
+            )
 
 
 def _judge_files(project: Project, model: str, run: Path, how: Judging) -> Judged:
@@ -105,14 +124,21 @@ def _judged(run: AnyRun, reference: Reference, how: Judging, out: Path | None) -
 def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
     if run is not None:
         folder = RunFolder(run.absolute()) if run.exists() else find_run(project.runs, str(run))
-        status = folder.read().status
-        if status is not RunStatus.FINISHED:
-            raise OperatorError("run-state.not-finished", str(folder.path), status=status)
+        state = folder.read()
+        if state.status is not RunStatus.FINISHED and not _whole(folder, state):
+            raise OperatorError("run-state.not-finished", str(folder.path), status=state.status)
         return folder
     newest = newest_finished(project.runs, model)
     if newest is None:
         raise CannotTell("run-missing.none", str(project.runs / model), model=model)
     return newest
+
+
+def _whole(folder: RunFolder, state: RunState) -> bool:
+    """Whether every step has its metrics, whatever became of the command or the job."""
+    if state.steps is None:
+        return False
+    return set(range(state.begins_after + 1, state.steps + 1)) <= set(steps_recorded(folder))
 
 
 def _comparable(folder: RunFolder, state: RunState) -> None:
