@@ -99,7 +99,7 @@ def judge_run(
         reference.name,
         len(reference.runs),
         expected_steps,
-        steps,
+        _present(table, metrics.reward.metric, steps),
         tuple(checks),
         tuple(notes),
         _smallest(checks, metrics.reward.metric),
@@ -107,6 +107,12 @@ def judge_run(
         tuple(differences),
         _false_alarms(checks),
     )
+
+
+def _present(table: MetricTable, metric: str, steps: int) -> int:
+    """How many of the steps 1..`steps` the run has a value of `metric` for."""
+    found = table.series(metric).steps
+    return int(((found >= 1) & (found <= steps)).sum())
 
 
 def _with_margin(reference: Reference, margin: float | None) -> Reference:

@@ -23,6 +23,7 @@ from curves.runs import (
 )
 from reprise.core.errors import OperatorError
 from reprise.core.findings import State
+from reprise.core.project import find_project
 from reprise.curves import Judgement, Outcome, judge_run, load_reference
 from reprise.curves.judge import ValidationSet
 from reprise.metrics import read_run
@@ -351,3 +352,15 @@ def test_a_lag_against_several_seeds_is_left_open(tmp_path: Path) -> None:
     check = judge_run(read_run(run), load_reference(folder), 60).check("reward")
     assert check.state is State.UNKNOWN
     assert check.numbers["lag"] in (5, 6, 7)
+
+
+def test_steps_that_the_run_lacks_are_not_counted_as_compared(tmp_path: Path) -> None:
+    source = find_project().reference("rehearsal") / "seed-101.jsonl"
+    lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+    short = tmp_path / "short.jsonl"
+    short.write_text("".join(lines[: len(lines) // 2]), encoding="utf-8")
+    table = read_run(short)
+    last = int(table.training_steps()[-1])
+    judgement = judge_run(table, load_reference(source.parent), 40)
+    assert judgement.compared_steps == last < 40
+    assert f"{last} of 40 steps compared" in judgement.text()
