@@ -28,6 +28,7 @@ __all__ = ["PLAIN_INTERVAL", "Display", "Screen", "Stderr", "Task", "error_conso
 
 # Seconds between two plain lines of one task: shows progress, keeps a log short.
 PLAIN_INTERVAL = 15.0
+_PROXIED = "rich_proxied_file"
 
 
 class Stderr:
@@ -39,18 +40,26 @@ class Stderr:
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else a stream has: encoding, fileno, isatty."""
-        return getattr(sys.stderr, name)
+        if name == _PROXIED:
+            # Rich would take the stream behind this one, which raises.
+            raise AttributeError(name)
+        return getattr(self._stream(), name)
 
     def write(self, text: str) -> int:
         """Write, or lose the text."""
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
+            self._stream().write(text)
         return len(text)
 
     def flush(self) -> None:
         """Flush, or lose what is left."""
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
+            self._stream().flush()
+
+    @staticmethod
+    def _stream() -> Any:
+        """Standard error itself: while something is drawn, Rich puts a proxy in its place."""
+        return getattr(sys.stderr, _PROXIED, sys.stderr)
 
 
 _STDERR = Stderr()
