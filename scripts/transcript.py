@@ -15,7 +15,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
-HEAD, TAIL, WIDTH = 14, 16, 108
+HEAD, TAIL, WIDTH = 14, 26, 108
 # Rich's picture loads its typeface from the network; the viewer's own will do.
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
@@ -44,8 +44,10 @@ def main() -> None:
     parser.add_argument("log", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--title", default="reprise")
+    parser.add_argument("--without", default="$^", help="leave out lines that begin like this")
     given = parser.parse_args()
     lines = given.log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
+    lines = [line for line in lines if not re.match(given.without, line)]
     given.out.write_text(draw(shortened(lines), given.title) + "\n", encoding="utf-8")
 
 
