@@ -180,3 +180,5 @@ def test_another_data_set_is_not_gone_on_with(tmp_path: Path) -> None:
     assert finding["where"] == str(data) and other["where"] == f"data/{data}"
     assert f"has {table.num_rows - 8} rows now, {table.num_rows} rows" in finding["message"]
     assert run.read().attempts == []
+    # Refused: the run has not gone on with it.
+    assert not [event for event in run.events() if event["event"] == "changed"]

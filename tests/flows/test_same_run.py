@@ -114,17 +114,17 @@ def test_a_changed_operator_in_a_reward_function_is_named(
     task = prepare_task(
         checkout, TrainOptions("qwen3-8b"), Site(), machine_named("s5000"), "python3"
     )
-    first = fingerprint(task)
+    first = fingerprint(task, task.package())
     name = f"code/{reward.relative_to(checkout.root)}"
     assert name in first and not any("/hy3/" in known for known in first)
     dump_json(run.path / prints.FILE, first)
     report = Report("train")
-    assert same_inputs(report, run, task) == []
+    assert same_inputs(report, run, task, task.package()) == []
     reward.write_text(reward.read_text(encoding="utf-8").replace("==", "!="))
     # A page for people, and another recipe, change nothing of this run.
     (checkout.recipes / "qwen3-8b" / "README.md").write_text("changed")
     (checkout.recipes / "hy3" / "other.py").write_text("changed = 1\n")
-    assert [change.name for change in same_inputs(report, run, task)] == [name]
+    assert [change.name for change in same_inputs(report, run, task, task.package())] == [name]
     (finding,) = report.findings
     assert finding.severity is Severity.ERROR and "--force train-changed" in finding.fix
     assert first[name][:12] in finding.message

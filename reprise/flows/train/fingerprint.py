@@ -18,6 +18,7 @@ from reprise.core.findings import Report
 from reprise.flows.train.job import TrainJob
 from reprise.lock.installed import query
 from reprise.recipe.plan.plan import setup_of
+from reprise.runs.ray.working_dir import Upload
 from reprise.runs.state.folder import RunFolder
 
 __all__ = ["FILE", "Change", "changes", "fingerprint", "same_inputs", "write_fingerprint"]
@@ -42,21 +43,23 @@ class Change:
     now: str | None
 
 
-def fingerprint(task: TrainJob) -> dict[str, str]:
+def fingerprint(task: TrainJob, package: Upload) -> dict[str, str]:
     """Name to hash, size or version of what the job of `task` loads, as far as it is here.
+
+    `package` is what Ray will pack.
 
     Names begin with code/, data/, model/ or package/. What lies on the nodes only is left out.
     """
-    found = dict(_code(task))
+    found = dict(_code(task, package))
     found |= dict(_data(task))
     found |= dict(_model(task))
     found |= dict(_packages(Path(task.python)))
     return found
 
 
-def write_fingerprint(folder: RunFolder, task: TrainJob) -> None:
+def write_fingerprint(folder: RunFolder, task: TrainJob, package: Upload) -> None:
     """Keep the fingerprint in the run folder, where a later attempt is compared with it."""
-    dump_json(folder.path / FILE, fingerprint(task))
+    dump_json(folder.path / FILE, fingerprint(task, package))
 
 
 def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[Change]:
@@ -69,7 +72,7 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[Change]:
     ]
 
 
-def same_inputs(report: Report, folder: RunFolder, task: TrainJob) -> list[Change]:
+def same_inputs(report: Report, folder: RunFolder, task: TrainJob, package: Upload) -> list[Change]:
     """Report what differs from the first attempt, file by file; returns all of it."""
     path = folder.path / FILE
     try:
@@ -80,7 +83,7 @@ def same_inputs(report: Report, folder: RunFolder, task: TrainJob) -> list[Chang
     except (OSError, ValueError) as error:
         report.unknown("train-changed.unreadable", str(path), reason=str(error), run=folder.name)
         return []
-    found = changes(then, fingerprint(task))
+    found = changes(then, fingerprint(task, package))
     for change in found[:_MOST]:
         known = {"then": _short(change.then), "now": _short(change.now)}
         report.failed("train-changed.input", change.name, **known)
@@ -96,10 +99,10 @@ def _short(value: str | None) -> str:
     return value[:12] if len(value) == 64 else value
 
 
-def _code(task: TrainJob) -> Iterator[tuple[str, str]]:
+def _code(task: TrainJob, package: Upload) -> Iterator[tuple[str, str]]:
     root = task.project.root
     recipes = task.project.recipes
-    for name in sorted(task.package().files):
+    for name in sorted(package.files):
         path = root / name
         if path.suffix not in _LOADED or _of_another_recipe(path, recipes, task.name):
             continue

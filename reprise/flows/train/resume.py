@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
-from reprise.flows.train.fingerprint import same_inputs
+from reprise.flows.train.fingerprint import Change, same_inputs
 from reprise.flows.train.job import TrainJob
 from reprise.runs.ray.contact import contact_of, private_elsewhere
 from reprise.runs.ray.jobs import ENDED
+from reprise.runs.ray.working_dir import Upload
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.pulse import QUIET_SECONDS, pulse_age, supervised
 from reprise.runs.state.state import AttemptOutcome, Launcher, PlaceKind, RunState, RunStatus
@@ -25,8 +26,13 @@ EARLY = frozenset({GONE_RULE, RESUME_RULE})
 """Rules that no check before the attempt has: they are decided before it, or as it begins."""
 
 
-def unchanged(report: Report, project: Project, folder: RunFolder, task: TrainJob) -> None:
-    """A later attempt with another recipe, lock or data set would continue another run's curve."""
+def unchanged(
+    report: Report, project: Project, folder: RunFolder, task: TrainJob, package: Upload
+) -> list[Change]:
+    """A later attempt with another recipe, lock or data set would continue another run's curve.
+
+    Reports what differs; returns the inputs of the job among it.
+    """
     state = folder.read()
     storage = str(state.storage)
     pairs = (
@@ -47,11 +53,9 @@ def unchanged(report: Report, project: Project, folder: RunFolder, task: TrainJo
         first = next((number for number, (a, b) in enumerate(lines, 1) if a != b), 0)
         report.failed(text, f"{path}:{first}" if first else str(path))
     _same_rows(report, state.rows, task)
-    differing = same_inputs(report, folder, task)
-    if differing:
-        names = [change.name for change in differing]
-        folder.event("changed", after=max(steps_recorded(folder), default=0), inputs=names)
+    differing = same_inputs(report, folder, task, package)
     report.settle(RULE)
+    return differing
 
 
 def _same_rows(report: Report, then: int | None, task: TrainJob) -> None:

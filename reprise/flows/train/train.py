@@ -32,9 +32,10 @@ from reprise.flows.train.resume import EARLY, may_resume, place_of, unchanged, w
 from reprise.flows.train.session import Session, check_secrets, run_session, secret_file, write_job
 from reprise.machines.registry import machine_named
 from reprise.recipe.card import card_of
+from reprise.runs.ray.working_dir import Upload
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.state import Launcher, PlaceKind, RunStatus
-from reprise.runs.supervise.resume import Resume, begins_after
+from reprise.runs.supervise.resume import Resume, begins_after, steps_recorded
 from reprise.runs.watch.display import RunDisplay
 
 __all__ = ["TrainOptions", "resume_run", "train"]
@@ -68,7 +69,7 @@ def train(project: Project, options: TrainOptions) -> Report:
         report.note("train.nothing-started", options.model)
         return report
     folder = _new_folder(project, options, task, place, selection.machine.name)
-    _write_folder(folder, project, task, report, doctor)
+    _write_folder(folder, project, task, package, report, doctor)
     listed = [f"{size}\t{path}\n" for path, size in sorted(package.files.items())]
     write_text(folder.path / "package.txt", "".join(listed))
     console.line(f"run folder: {folder.path}")
@@ -113,14 +114,19 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
     without_its_ray(folder, options.address, options.force)
     if folder.read().open_attempt() is None:
         # Another attempt will be submitted: it is checked like a first one.
-        report = preflight(project, task, where, task.package())
-        unchanged(report, project, folder, task)
+        package = task.package()
+        report = preflight(project, task, where, package)
+        differing = unchanged(report, project, folder, task, package)
         ask_doctor(project, options, place, selection, python, report)
         known = {item.rule for item in report.checks}
         before = [rule for rule in state.forced if rule in known]
         report = forgiven(report, [*before, *(set(options.force) - EARLY)])
         if list(report.errors()):
             return report
+        if differing:
+            # Forced: the verdict says from which step on the run had other inputs.
+            names = [change.name for change in differing]
+            folder.event("changed", after=max(steps_recorded(folder), default=0), inputs=names)
         with folder.edit() as state:
             state.forced = sorted({*state.forced, *options.force})
             # Forced changes apply from here on.
@@ -246,6 +252,7 @@ def _write_folder(
     folder: RunFolder,
     project: Project,
     task: TrainJob,
+    package: Upload,
     report: Report,
     doctor: Diagnosis | None,
 ) -> None:
@@ -253,7 +260,7 @@ def _write_folder(
     state = folder.read()
     write_text(folder.path / "config.yaml", task.config(folder.name, str(state.storage)))
     shutil.copyfile(project.lock, folder.path / "versions.lock")
-    write_fingerprint(folder, task)
+    write_fingerprint(folder, task, package)
     dump_json(folder.path / "checks.json", report.to_json())
     if doctor is not None:
         write_document(folder.path / "doctor.json", doctor)
