@@ -17,6 +17,7 @@ import orjson
 __all__ = [
     "dump_json",
     "hold_lock",
+    "nearest_existing",
     "open_locked",
     "sha256_file",
     "sha256_text",
@@ -83,6 +84,13 @@ def sha256_file(path: Path) -> str:
 def sha256_text(text: str) -> str:
     """The SHA-256 of a text's UTF-8 bytes, as 64 lower-case hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
 
 
 def hold_lock(handle: int, waiting: Callable[[], None]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from reprise.core.errors import OperatorError
+from reprise.core.files import nearest_existing
 from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.flows.rehearsal import MODEL, RehearsalOptions
@@ -54,9 +55,7 @@ def _environment(report: Report, project: Project, options: RehearsalOptions) ->
 
 def _writable(report: Report, wanted: Path) -> None:
     """Whether files can be made below `wanted`, or where it will be, and whether there is room."""
-    there = wanted
-    while not there.exists():
-        there = there.parent
+    there = nearest_existing(wanted)
     try:
         with tempfile.NamedTemporaryFile(dir=there, prefix=".write-test-"):
             free = shutil.disk_usage(there).free

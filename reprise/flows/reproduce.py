@@ -16,7 +16,7 @@ from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.flows.target import Target
 from reprise.runs.state.folder import RunFolder, find_run, newest_finished
 from reprise.runs.state.state import RunState, RunStatus
-from reprise.runs.supervise.resume import steps_recorded
+from reprise.runs.supervise.resume import steps_missing
 
 __all__ = ["Judged", "Judging", "judge_folder", "reproduce_rehearsal"]
 
@@ -136,9 +136,7 @@ def _finished(project: Project, model: str, run: Path | None) -> RunFolder:
 
 def _whole(folder: RunFolder, state: RunState) -> bool:
     """Whether every step has its metrics, whatever became of the command or the job."""
-    if state.steps is None:
-        return False
-    return set(range(state.begins_after + 1, state.steps + 1)) <= set(steps_recorded(folder))
+    return state.steps is not None and not steps_missing(folder, state)
 
 
 def _comparable(folder: RunFolder, state: RunState) -> None:

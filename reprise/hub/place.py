@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from reprise.core.errors import OperatorError
-from reprise.core.files import open_locked
+from reprise.core.files import nearest_existing, open_locked
 from reprise.hub.verified import CHUNK, hash_file
 
 __all__ = ["Mismatch", "explain_os", "part_file", "part_name", "place", "room_for"]
@@ -133,9 +133,7 @@ def room_for(folder: Path, size: int | None) -> None:
     """Raise OperatorError when the file system of `folder` has no room for `size` bytes."""
     if size is None:
         return
-    there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
+    there = nearest_existing(folder)
     free = shutil.disk_usage(there).free
     if free < size:
         raise _no_space(folder, size, free)

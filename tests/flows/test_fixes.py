@@ -165,12 +165,13 @@ def named(command: str, lock: Lock) -> None:
     assert not kinds or kind in kinds, command
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+LOCKED = read_lock(ROOT / "versions.lock")
+
+
+@pytest.mark.parametrize("machine", [name for name in MACHINES if any(LOCKED.entries(name))])
 def test_a_printed_fix_works_as_typed(bare: Path, tmp_path: Path, machine: Any) -> None:
     path = bare / "versions.lock"
     lock = read_lock(path)
-    if not any(True for _ in lock.entries(machine)):
-        pytest.skip(f"versions.lock has no entry for {machine}")
     reports: list[Report] = [verify_lock(path, [], machine, Site(bare), False, None)]
     if machine != "operator":
         reports.append(create(path, tmp_path / "b", [], machine))

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from reprise.cluster.site import Site
+from reprise.core.files import nearest_existing
 from reprise.core.findings import Report
 from reprise.flows.train.job import TrainJob
 from reprise.recipe.plan.memory import checkpoint_bytes
@@ -55,7 +56,7 @@ def _mounted(report: Report, runs: Path, site: Site) -> None:
 def check_disk(report: Report, runs: Path, task: TrainJob, elsewhere: bool) -> None:
     """Whether a checkpoint and the logs fit; `elsewhere`: checkpoints are on other storage."""
     rule = "train-disk"
-    folder = _existing(runs)
+    folder = nearest_existing(runs)
     free = shutil.disk_usage(folder).free
     try:
         size = int(checkpoint_bytes(setup_of(task.loaded)).total) if task.save_freq > 0 else 0
@@ -69,10 +70,3 @@ def check_disk(report: Report, runs: Path, task: TrainJob, elsewhere: bool) -> N
     elif free < 2 * size + _LEAST_FREE:
         report.warn("train-disk.one-fits", str(runs), free=free / _GIB, size=size / _GIB)
     report.settle(rule)
-
-
-def _existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
-    while not path.exists():
-        path = path.parent
-    return path

@@ -22,6 +22,7 @@ __all__ = [
     "hydra_value",
     "resume_point",
     "set_aside",
+    "steps_missing",
     "steps_recorded",
 ]
 
@@ -62,6 +63,12 @@ def steps_recorded(folder: RunFolder) -> list[int]:
         return [int(step) for step in read_run(folder.path).training_steps()]
     except OperatorError:
         return []
+
+
+def steps_missing(folder: RunFolder, state: RunState) -> list[int]:
+    """The steps that the run `state` was to train and has no metrics of, ascending."""
+    wanted = range(state.begins_after + 1, (state.steps or 0) + 1)
+    return sorted(set(wanted) - set(steps_recorded(folder)))
 
 
 def checkpoints_of(folder: RunFolder, state: RunState) -> Path:

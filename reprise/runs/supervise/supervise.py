@@ -19,6 +19,7 @@ from reprise.runs.supervise.resume import (
     checkpoints_of,
     resume_point,
     set_aside,
+    steps_missing,
     steps_recorded,
 )
 from reprise.runs.supervise.retry import Failure, Policy, read_triaged, why_not_again
@@ -271,13 +272,12 @@ def _record(folder: RunFolder, attempt: AttemptEnd, cause: str) -> None:
 def _succeeded(folder: RunFolder, attempt: AttemptEnd) -> Supervised:
     """Finished means: every step has its metrics, once."""
     state = folder.read()
-    total, first = state.steps or 0, state.begins_after + 1
-    missing = sorted(set(range(first, total + 1)) - set(steps_recorded(folder)))
+    missing = steps_missing(folder, state)
     if missing:
         folder.set_status(RunStatus.FAILED, _reached(folder))
         shown = ", ".join(map(str, missing[:10])) + (" …" if len(missing) > 10 else "")
         return Supervised(attempt, "", f"the job succeeded, but steps {shown} have no metrics")
-    folder.set_status(RunStatus.FINISHED, total)
+    folder.set_status(RunStatus.FINISHED, state.steps or 0)
     return Supervised(attempt, "", "")
 
 
