@@ -37,6 +37,8 @@ def compound(parser: Parser, word: str) -> Node:
             "if": _if, "while": _while, "until": _while, "for": _for, "select": _for,
             "case": _case, "{": _group, "[[": _brackets,
         }  # fmt: skip
+        if word not in takers:
+            raise parser.fail("expected a compound command such as { or if")
         node = takers[word](parser)
     redirects = parser.redirects()
     if not isinstance(node, Function):
