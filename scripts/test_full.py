@@ -280,6 +280,7 @@ def put_into(page: Path, text: str) -> None:
 def words_of(args: argparse.Namespace, state: State) -> list[str]:
     """The arguments of pytest."""
     words = ["-m", "not regression", "-n", args.workers, *LIMITS, "--color=no"]
+    words.append("--hypothesis-profile=searching")
     if args.last_failed:
         return [*words, *sorted(state.having(FAILED))]
     done = state.journal.with_name("passed.txt")

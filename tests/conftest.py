@@ -12,10 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from reprise.runs.ray.local_ray import LocalRay
+
+# `make test` asks the same questions each time, so that a change is judged by what it changed;
+# `make test-full` asks new ones (--hypothesis-profile=searching).
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("searching", deadline=None)
+settings.load_profile("repeatable")
 
 # Beginnings of test ids, and the one worker's queue that they belong to.
 TOGETHER = (

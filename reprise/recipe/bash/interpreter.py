@@ -58,13 +58,13 @@ class Interpreter(Loops):
         while self.flow is None:
             try:
                 node = parser.complete()
-            except BashError as error:
+                if node is None:
+                    break
+                status = self.run(node)
+            except BashError as error:  # of the text itself, or of a text that it expands to
                 self.broken.append((error.row, error.message))
-                self.comments += parser.comments
-                return 2
-            if node is None:
+                status = 2
                 break
-            status = self.run(node)
         self.comments += parser.comments
         return status
 
