@@ -126,6 +126,19 @@ def test_a_full_disk_is_told(small_disk: Path) -> None:
     assert "GiB are free" in finding["message"] and "RUNS_DIR" in finding["fix"]
 
 
+def test_checkpoints_that_only_fit_at_first_are_told(small_disk: Path) -> None:
+    # A checkpoint of the start model has 9.6 MiB (0.72 M parameters, 14 bytes each).
+    subprocess.run(["mount", "-o", f"remount,size={1024 + 25}m", small_disk], check=True)
+    code, report, _ = dry(small_disk, "--", "trainer.total_training_steps=20")
+    assert code == 1
+    (finding,) = of(report, "train-disk")
+    assert "2 fit, the run keeps up to 10" in finding["message"]
+    assert "step 6 could not save" in finding["message"]
+    fix = finding["fix"].rpartition("-- ")[2]
+    code, report, _ = dry(small_disk, "--", "trainer.total_training_steps=20", fix)
+    assert code == 0, report
+
+
 def test_read_only_storage_is_told(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     code, report, _ = dry(small_disk)

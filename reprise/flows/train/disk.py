@@ -11,7 +11,7 @@ from reprise.cluster.site import Site
 from reprise.core.files import nearest_existing
 from reprise.core.findings import Report
 from reprise.flows.train.job import TrainJob
-from reprise.recipe.plan.memory import checkpoint_bytes
+from reprise.recipe.plan.disk import CheckpointDisk, checkpoint_disk
 from reprise.recipe.plan.plan import setup_of
 from reprise.recipe.rules.base import Undecided
 
@@ -54,19 +54,37 @@ def _mounted(report: Report, runs: Path, site: Site) -> None:
 
 
 def check_disk(report: Report, runs: Path, task: TrainJob, elsewhere: bool) -> None:
-    """Whether a checkpoint and the logs fit; `elsewhere`: checkpoints are on other storage."""
-    rule = "train-disk"
-    folder = nearest_existing(runs)
-    free = shutil.disk_usage(folder).free
-    try:
-        size = int(checkpoint_bytes(setup_of(task.loaded)).total) if task.save_freq > 0 else 0
-    except Undecided:
-        size = 0
-    if elsewhere:
-        size = 0  # the doctor checks that folder on the nodes
-    need = size + _LEAST_FREE
-    if free < need:
-        report.failed("train-disk.full", str(runs), free=free / _GIB, need=need / _GIB)
-    elif free < 2 * size + _LEAST_FREE:
-        report.warn("train-disk.one-fits", str(runs), free=free / _GIB, size=size / _GIB)
+    """Whether the run's checkpoints and logs fit; `elsewhere`: checkpoints are on other storage."""
+    rule, where = "train-disk", str(runs)
+    free = shutil.disk_usage(nearest_existing(runs)).free
+    disk = None if elsewhere else _checkpoints(report, where, task)
+    size = disk.each.total if disk is not None and disk.written != 0 else 0
+    if free < size + _LEAST_FREE:
+        report.failed("train-disk.full", where, free=free / _GIB, need=(size + _LEAST_FREE) / _GIB)
+    elif disk is not None and size:
+        _later(report, where, task, disk, free - _LEAST_FREE)
     report.settle(rule)
+
+
+def _later(report: Report, where: str, task: TrainJob, disk: CheckpointDisk, free: int) -> None:
+    """Whether all checkpoints that stay at the same time fit into `free` bytes."""
+    size = disk.each.total
+    fit = free // size
+    if disk.peak is None:
+        report.unknown("train-disk.steps-unknown", where, size=size / _GIB, fit=fit)
+    elif disk.peak > fit:
+        fewer = fit >= 2 and not setup_of(task.loaded).critic
+        text = "train-disk.keep-fewer" if fewer else "train-disk.full-later"
+        found = {"free": free / _GIB, "size": size / _GIB, "fit": fit, "peak": disk.peak}
+        report.failed(text, where, step=(fit + 1) * task.save_freq, **found)
+
+
+def _checkpoints(report: Report, where: str, task: TrainJob) -> CheckpointDisk | None:
+    """What the checkpoints need; unknown (and said so) where the model's shape is."""
+    if task.save_freq <= 0:
+        return None
+    try:
+        return checkpoint_disk(setup_of(task.loaded))
+    except Undecided as undecided:
+        report.unknown("train-disk.size-unknown", where, reason=undecided, name=task.name)
+        return None

@@ -8,13 +8,13 @@ from typing import Any
 from reprise.core.findings import Report
 from reprise.recipe.check import check_values
 from reprise.recipe.load import Loaded
-from reprise.recipe.plan.critic import with_critic_on_disk, with_critic_on_gpu, with_critic_on_host
+from reprise.recipe.plan.critic import with_critic_on_gpu, with_critic_on_host
+from reprise.recipe.plan.disk import checkpoint_disk
 from reprise.recipe.plan.host import machine_memory
 from reprise.recipe.plan.memory import (
     CONTEXT_TERM,
     GIB,
     Memory,
-    checkpoint_bytes,
     host_bytes,
     rollout_memory,
     smallest_rollout_tp,
@@ -189,26 +189,18 @@ def _host(report: Report, setup: Setup, host_memory: float | None) -> None:
 
 
 def _disk(report: Report, setup: Setup) -> None:
-    memory = with_critic_on_disk(setup, checkpoint_bytes(setup))
-    freq, steps = setup.integer("trainer.save_freq", -1), setup.steps
-    kept = setup.get("trainer.max_actor_ckpt_to_keep")
-    if freq > 0 and steps is None:
-        report.data["checkpoint"] = _terabytes(memory)
-        report.unknown("recipe-plan-disk.steps-unknown", "disk", size=memory.total / 1e12)
+    disk = checkpoint_disk(setup)
+    size = disk.each.total / 1e12
+    report.data["checkpoint"] = _terabytes(disk.each)
+    if disk.written is None or disk.peak is None:
+        report.unknown("recipe-plan-disk.steps-unknown", "disk", size=size)
         return
-    # The last step has a checkpoint of its own, unless the epochs end before it.
-    written = steps // freq + bool(steps % freq and setup.last_step) if freq > 0 and steps else 0
-    held = min(written, kept) if isinstance(kept, int) and written else written
-    # verl deletes before it saves; only the very last one is kept until the new one is complete
-    # (verl/utils/checkpoint/checkpoint_manager.py: ensure_checkpoint_capacity).
-    peak = 2 if held == 1 and written > 1 else held
-    report.data["checkpoint"] = _terabytes(memory)
     report.data["disk"] = {
-        "checkpoint_tb": round(memory.total / 1e12, 2),
-        "written": written,
-        "kept": held,
-        "peak_tb": round(peak * memory.total / 1e12, 2),
-        "all_tb": round(written * memory.total / 1e12, 2),
+        "checkpoint_tb": round(size, 2),
+        "written": disk.written,
+        "kept": disk.held,
+        "peak_tb": round(disk.peak * size, 2),
+        "all_tb": round(disk.written * size, 2),
     }
     report.passed("recipe-plan-disk")
 
