@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
+from reprise.curves.checks.comparable import flatten
 from reprise.data.check.check import Checked, Inputs, Progress, check_files
 from reprise.data.check.describe import describe
 from reprise.data.check.router import Router, read_router
@@ -73,20 +74,10 @@ def settings_of(
     """The recipe's numbers, with the overrides on top. Raises OperatorError."""
     values: dict[str, Any] = {}
     if model is not None:
-        values = dict(_flat(load(project.root, model, say=say).composition.values))
+        values = flatten(load(project.root, model, say=say).composition.values)
     own = read_overrides(overrides)
     refuse_misspelt(own.keys() - values.keys())
     return Settings.from_values(values | own)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found.extend(_flat(value, f"{prefix}{key}."))
-        else:
-            found.append((f"{prefix}{key}", value))
-    return found
 
 
 def router_of(

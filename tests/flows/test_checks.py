@@ -195,3 +195,22 @@ def test_another_data_set_is_not_gone_on_with(tmp_path: Path) -> None:
     assert run.read().attempts == []
     # Refused: the run has not gone on with it.
     assert not [event for event in run.events() if event["event"] == "changed"]
+
+
+def test_a_changed_setting_is_told_with_both_values(tmp_path: Path) -> None:
+    assert dry(tmp_path)[0] == 0
+    (run,) = recent_runs(tmp_path, MODEL)
+    kept = run.path / "config.yaml"
+    text = kept.read_text(encoding="utf-8")
+    assert "\n  total_training_steps: 4\n" in text
+    kept.write_text(text.replace("\n  total_training_steps: 4\n", "\n  total_training_steps: 9\n"))
+    lock = run.path / "versions.lock"
+    lock.write_text(lock.read_text(encoding="utf-8") + "# a remark of the operator\n")
+    code, report, _ = Command(tmp_path, ["--resume", run.name]).run()
+    assert code == 1
+    (finding,) = of(report, "train-changed")
+    assert finding["where"] == str(kept)
+    assert finding["message"] == "trainer.total_training_steps: 4 now, 9 when the run started"
+    kept.write_text("[")
+    code, report, _ = Command(tmp_path, ["--resume", run.name]).run()
+    assert code == 1 and "damaged" in of(report, "train-changed")[0]["message"]

@@ -1,10 +1,12 @@
 """A whole session with a small job: its folder, its end, and what other shells see and do."""
 
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +20,13 @@ from reprise.core.findings import Report
 from reprise.core.project import find_project
 from reprise.flows.train.checks import Where, _twice
 from reprise.flows.train.job import TrainOptions
-from reprise.flows.train.place import Attached, Need
+from reprise.flows.train.place import Attached, Need, Place, Private
 from reprise.flows.train.session import Session, run_session
+from reprise.metrics import read_run
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.ray.local_ray import LocalRay
-from reprise.runs.state.folder import RunFolder
+from reprise.runs.ray.processes import marked
+from reprise.runs.state.folder import RunFolder, StorageFull
 from reprise.runs.supervise.resume import Resume
 from reprise.runs.watch.display import RunDisplay
 from tests.states import change
@@ -55,12 +59,25 @@ class SmallSession(Session):
 
 @pytest.fixture
 def session(tmp_path: Path, ray: LocalRay) -> SmallSession:
-    facts = {"steps": 6, "visible": True, "world_size": 1, "attempts": [], "place": "attached"}
-    run = RunFolder.create(tmp_path, "rehearsal", facts)
+    return new_session(tmp_path, Attached(ray.address, str(ray.token_file), lambda _: None))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two megabytes. Needs root, as the bed of hosts does."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def new_session(runs: Path, place: Place) -> SmallSession:
+    facts = {"steps": 6, "visible": True, "world_size": 1, "attempts": [], "place": place.kind}
+    run = RunFolder.create(runs, "rehearsal", facts)
     saved = run.path / "checkpoints"
     saved.mkdir()
     change(run, checkpoints=str(saved), storage=str(run.path))
-    place = Attached(ray.address, str(ray.token_file), lambda _: None)
     task: Any = SimpleNamespace(project=PROJECT)
     options = TrainOptions("rehearsal", quiet=True)
     return SmallSession(run, task, place, options, RunDisplay(quiet=True))
@@ -81,7 +98,7 @@ def shell(run: RunFolder, *words: str) -> tuple[int, dict[str, Any]]:
 
 def when(run: RunFolder, event: str, act: Any) -> threading.Thread:
     def wait() -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not any(item["event"] == event for item in run.events()):
             if time.monotonic() > deadline:
                 return
@@ -123,6 +140,61 @@ def test_stop_from_another_shell_between_two_attempts(session: SmallSession) -> 
     assert report.exit_code == 1 and "on request" in next(report.errors()).message
     facts = run.read()
     assert (facts.status, facts.watcher, len(facts.attempts)) == ("stopped", None, 1)
+
+
+def fill(disk: Path) -> None:
+    """Leave no byte of a file system, whoever writes to it meanwhile."""
+    with (disk / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+
+
+def assert_whole(run: RunFolder) -> None:
+    series = read_run(run.path).series("critic/rewards/mean")
+    assert series.steps.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_full_disk_names_the_way_on_and_one_resume_is_enough(
+    small_disk: Path, ray: LocalRay
+) -> None:
+    place = Attached(ray.address, str(ray.token_file), lambda _: None)
+    session = new_session(small_disk, place)
+    run = session.folder
+    session.variables = {"SECONDS_A_STEP": "3"}
+    other = when(run, "first step", lambda: fill(small_disk))
+    with pytest.raises(StorageFull) as caught:
+        run_session(session)
+    other.join(60)
+    assert caught.value.where == str(run.path)
+    assert "No space left on device" in caught.value.message
+    assert caught.value.fix == f"free space, then: reprise train --resume {run.name}"
+    code, answer = shell(run, "stop", run.name)
+    assert code == 1
+    assert answer["findings"][-1]["fix"] == f"free space, then: reprise stop {run.name}"
+    (small_disk / "filler").unlink()
+    session.variables = {}
+    report = run_session(session)
+    assert report.exit_code == 0, report.findings
+    assert_whole(run)
+
+
+@pytest.mark.full
+def test_a_full_disk_ends_the_ray_of_the_runs_own(small_disk: Path) -> None:
+    place = Private(PROJECT.rehearsal_python, lambda _: None)
+    session = new_session(small_disk, place)
+    run = session.folder
+    session.variables = {"SECONDS_A_STEP": "3"}
+    other = when(run, "first step", lambda: fill(small_disk))
+    with pytest.raises(StorageFull):
+        run_session(session)
+    other.join(60)
+    assert marked(run.name) == []
+    (small_disk / "filler").unlink()
+    session.variables = {}
+    report = run_session(session)
+    assert report.exit_code == 0, report.findings
+    assert_whole(run)
+    assert marked(run.name) == []
 
 
 def test_the_same_recipe_is_not_submitted_there_twice(session: SmallSession, ray: LocalRay) -> None:

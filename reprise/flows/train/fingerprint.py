@@ -21,7 +21,15 @@ from reprise.recipe.plan.plan import setup_of
 from reprise.runs.ray.working_dir import Upload
 from reprise.runs.state.folder import RunFolder
 
-__all__ = ["FILE", "Change", "changes", "fingerprint", "same_inputs", "write_fingerprint"]
+__all__ = [
+    "FILE",
+    "MOST_SHOWN",
+    "Change",
+    "changes",
+    "fingerprint",
+    "same_inputs",
+    "write_fingerprint",
+]
 
 FILE = "fingerprint.json"
 RULE = "train-changed"
@@ -31,7 +39,8 @@ _LOADED = frozenset(
 )
 _SMALL = 16 * 2**20
 """Files of a model up to this size are hashed; of larger ones (weights) the size counts."""
-_MOST = 12
+MOST_SHOWN = 12
+"""So many differences are shown one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +93,11 @@ def same_inputs(report: Report, folder: RunFolder, task: TrainJob, package: Uplo
         report.unknown("train-changed.unreadable", str(path), reason=str(error), run=folder.name)
         return []
     found = changes(then, fingerprint(task, package))
-    for change in found[:_MOST]:
+    for change in found[:MOST_SHOWN]:
         known = {"then": _short(change.then), "now": _short(change.now)}
         report.failed("train-changed.input", change.name, **known)
-    if len(found) > _MOST:
-        report.failed("train-changed.more", folder.name, count=len(found) - _MOST)
+    if len(found) > MOST_SHOWN:
+        report.failed("train-changed.more", folder.name, count=len(found) - MOST_SHOWN)
     return found
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
-from reprise.flows.train.fingerprint import Change, same_inputs
+from reprise.curves.checks.comparable import flatten
+from reprise.flows.train.fingerprint import MOST_SHOWN, Change, same_inputs
 from reprise.flows.train.job import TrainJob
 from reprise.runs.ray.contact import contact_of, private_elsewhere
 from reprise.runs.ray.jobs import ENDED
@@ -47,15 +52,32 @@ def unchanged(
             known = {"reason": error.strerror, "run": folder.name}
             report.unknown("train-changed.unreadable", str(path), **known)
             continue
-        if then == now:
-            continue
-        lines = zip(then.splitlines(), now.splitlines(), strict=False)
-        first = next((number for number, (a, b) in enumerate(lines, 1) if a != b), 0)
-        report.failed(text, f"{path}:{first}" if first else str(path))
+        if then != now:
+            _tell_changed(report, path, then, now, text)
     _same_rows(report, state.rows, task)
     differing = same_inputs(report, folder, task, package)
     report.settle(RULE)
     return differing
+
+
+def _tell_changed(report: Report, path: Path, then: str, now: str, text: str) -> None:
+    """Report each value of a YAML or TOML file that differs; where none does, nothing."""
+    read = yaml.safe_load if path.suffix == ".yaml" else tomllib.loads
+    try:
+        before, after = flatten(read(then)), flatten(read(now))
+    except (yaml.YAMLError, ValueError, AttributeError):
+        report.failed(text, str(path))  # damaged, or not of this form
+        return
+    differing = [
+        key
+        for key in sorted({*before, *after})
+        if (key in before, before.get(key)) != (key in after, after.get(key))
+    ]
+    for key in differing[:MOST_SHOWN]:
+        known = {"now": after.get(key, "absent"), "then": before.get(key, "absent")}
+        report.failed("train-changed.setting", str(path), key=key, **known)
+    if len(differing) > MOST_SHOWN:
+        report.failed("train-changed.more", str(path), count=len(differing) - MOST_SHOWN)
 
 
 def _same_rows(report: Report, then: int | None, task: TrainJob) -> None:

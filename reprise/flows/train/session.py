@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from reprise.flows.triage.logs import collect_logs
 from reprise.runs.ray.contact import contact_of
 from reprise.runs.ray.jobs import Jobs
 from reprise.runs.state.attempt import AttemptEnd
-from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.folder import RunFolder, StorageFull
 from reprise.runs.state.pulse import supervising
 from reprise.runs.state.state import AttemptOutcome, PlaceKind, RunStatus
 from reprise.runs.supervise.resume import Resume
@@ -165,6 +166,11 @@ def _supervised(session: Session) -> Report:
             return _detached(folder)
         _give_up(session, RunStatus.INTERRUPTED)
         session.say(f"nothing is running; to resume: reprise train --resume {folder.name}")
+        raise
+    except StorageFull:
+        # Nothing can be recorded. A Ray of the run's own would keep the machine for nothing.
+        with contextlib.suppress(StorageFull):
+            session.place.release(folder)
         raise
     except OperatorError:
         state = folder.read()

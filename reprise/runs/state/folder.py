@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import time
@@ -21,6 +22,7 @@ from reprise.runs.state.listing import list_folder
 from reprise.runs.state.state import (
     Attempt,
     AttemptOutcome,
+    Launcher,
     RunState,
     RunStatus,
     job_name,
@@ -30,6 +32,7 @@ from reprise.runs.state.state import (
 __all__ = [
     "FINISHED",
     "RunFolder",
+    "StorageFull",
     "find_run",
     "newest_finished",
     "progress_of",
@@ -38,9 +41,14 @@ __all__ = [
 ]
 
 _TURN_SECONDS = 10.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 FINISHED = RunStatus.FINISHED
 """State of a run whose job succeeded and whose metrics were collected."""
+
+
+class StorageFull(OperatorError):
+    """The state of a run could not be written: no space, or a quota is used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +106,7 @@ class RunFolder:
         it at once (one supervises, one stops) take turns. When the block raises, nothing is
         written. Blocks are short and never nested: nothing is waited for inside.
 
-        Raises OperatorError for a damaged state and for a run of another user, OSError when the
-        storage is full.
+        Raises OperatorError for a damaged state and for a run of another user, StorageFull.
         """
         with contextlib.ExitStack() as stack:
             with self._own_errors():
@@ -108,16 +115,25 @@ class RunFolder:
             before = state.to_json()
             yield state
             if state.to_json() != before:
-                with self._own_errors():
+                with self._own_errors(state):
                     write_document(self.state_file, state)
 
     @contextlib.contextmanager
-    def _own_errors(self) -> Iterator[None]:
+    def _own_errors(self, state: RunState | None = None) -> Iterator[None]:
         try:
             yield
         except PermissionError:
             raise OperatorError(
                 "run-folder.other-owner", str(self.path), owner=_owner(self.path)
+            ) from None
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            command = (state or self.read()).command
+            again = "repeat the command" if command is Launcher.REPRODUCE else ""
+            again = again or f"reprise train --resume {self.name}"
+            raise StorageFull(
+                "run-folder.full", str(self.path), reason=error.strerror, next=again
             ) from None
 
     def set_status(self, status: RunStatus, reached: int | None = None) -> None:
@@ -149,14 +165,21 @@ class RunFolder:
             state.end(number, outcome, reached, message)
 
     def event(self, kind: str, **facts: Any) -> None:
-        """Append one line to events.jsonl: seconds since the epoch, what happened, details."""
+        """Append one line to events.jsonl: seconds since the epoch, what happened, details.
+
+        On full storage the line is lost: a run must not end for its history, only for its state.
+        """
         line = orjson.dumps({"time": time.time(), "event": kind, **facts})
-        with (self.path / "events.jsonl").open("a+b") as file:
-            # A crash, or a full disk, may have cut the line before.
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read(1) == b"\n" else b"\n" + line
-            file.write(line + b"\n")
+        try:
+            with (self.path / "events.jsonl").open("a+b") as file:
+                # A crash, or a full disk, may have cut the line before.
+                if file.tell():
+                    file.seek(-1, os.SEEK_END)
+                    line = line if file.read(1) == b"\n" else b"\n" + line
+                file.write(line + b"\n")
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
 
     def events(self) -> list[dict[str, Any]]:
         """All events so far, in order; lines cut by a crash are left out."""

@@ -22,7 +22,7 @@ import psutil
 
 from reprise.core.errors import OperatorError
 from reprise.runs.ray.processes import alive
-from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.folder import RunFolder, StorageFull
 from reprise.runs.state.state import Process, RunState
 
 __all__ = ["QUIET_SECONDS", "here", "pulse_age", "supervised", "supervising"]
@@ -163,8 +163,9 @@ def _beating(folder: RunFolder) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        # Another command may have taken the run over meanwhile.
-        with folder.edit() as state:
+        # Another command may have taken the run over meanwhile. Without space the name stays: the
+        # lock and the start of its process say that it is gone.
+        with contextlib.suppress(StorageFull), folder.edit() as state:
             if state.watcher == watcher:
                 state.watcher = None
 

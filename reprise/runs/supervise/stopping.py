@@ -13,7 +13,7 @@ from reprise.runs.ray.contact import Contact, contact_of, last_attempt, private_
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.ray.local_ray import remove_leftovers
 from reprise.runs.ray.processes import alive, marked
-from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.folder import RunFolder, StorageFull
 from reprise.runs.state.pulse import supervised
 from reprise.runs.state.state import Attempt, AttemptOutcome, RunState, RunStatus
 
@@ -42,12 +42,12 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
     if (host := private_elsewhere(state)) is not None:
         raise OperatorError("run-stop.private-elsewhere", folder.name, host=host, run=folder.name)
     # Known to the supervisor before its job ends, so that it begins no further attempt.
-    with folder.edit() as state:
-        state.stop = time.time()
-    folder.event("stop requested")
+    full = _request(folder)
     attempt = last_attempt(folder, state)
     private = _private(state)
     if attempt is None and supervised(folder, state):
+        if full is not None:
+            raise full  # its command could not hear the request
         return _before_its_job(report, folder, state)
     try:
         ended = attempt is None or attempt.ended is not None
@@ -65,15 +65,28 @@ def stop_run(folder: RunFolder, say: Callable[[str], None], seconds: float = JOB
     if supervised(folder, state) and ended:
         say("waiting for the supervising command to close the run")
         _await_supervisor(folder)
-    _close(folder, attempt)
+    full = _close(folder, attempt, asked=full is None)
     left = remove_leftovers(folder.name, private) if private is not None else []
     ray = folder.read().ray
     if not left and ray is not None and ray.pid and ray.created and alive(ray.pid, ray.created):
         left = [ray.pid]  # Another user's process: its mark cannot be read.
     _tell_left(report, folder, left)
+    if full is not None:
+        report.failed("run-stop.not-recorded", full.where, reason=full.message, run=folder.name)
     report.settle(RULE)
     report.data["state"] = folder.read().status
     return report
+
+
+def _request(folder: RunFolder) -> StorageFull | None:
+    """Record that the run is to end; the error where the storage is full: the job ends anyway."""
+    try:
+        with folder.edit() as state:
+            state.stop = time.time()
+    except StorageFull as error:
+        return error
+    folder.event("stop requested")
+    return None
 
 
 def _stop_orphans(report: Report, folder: RunFolder, state: RunState) -> None:
@@ -136,17 +149,27 @@ def _await_supervisor(folder: RunFolder) -> None:
     wait_until(closed, _SUPERVISOR_SECONDS, every=0.5)
 
 
-def _close(folder: RunFolder, attempt: Attempt | None) -> None:
-    """Write what a supervisor would have, unless it has: the attempt's end and the run's state."""
-    with folder.edit() as state:
-        # Who resumed the run meanwhile has withdrawn the request: then it is not ours to close.
-        closed = state.live and state.stop is not None
-        if closed:
-            left = state.open_attempt()
-            if left is not None:
-                state.end(left.number, AttemptOutcome.STOPPED, left.reached, "stopped on request")
-            state.status = RunStatus.STOPPED
-            state.watcher = None
+def _close(folder: RunFolder, attempt: Attempt | None, asked: bool) -> StorageFull | None:
+    """Write what a supervisor would have, unless it has: the attempt's end and the run's state.
+
+    `asked`: the request stands in run.json. Returns the error of full storage, where nothing could
+    be written.
+    """
+    try:
+        with folder.edit() as state:
+            # Who resumed the run meanwhile has withdrawn the request: it is not ours to close.
+            closed = state.live and (state.stop is not None or not asked)
+            if closed:
+                left = state.open_attempt()
+                if left is not None:
+                    state.end(
+                        left.number, AttemptOutcome.STOPPED, left.reached, "stopped on request"
+                    )
+                state.status = RunStatus.STOPPED
+                state.watcher = None
+    except StorageFull as error:
+        return error
     if closed:
         number = attempt.number if attempt else None
         folder.event("ended", attempt=number, outcome=AttemptOutcome.STOPPED)
+    return None

@@ -118,7 +118,7 @@ def supervise(
     before: Failure | None = None
     failures = 0
     while True:
-        jobs, number = _running(folder, hands)
+        jobs, number, past = _running(folder, hands)
         if jobs is None:
             jobs, number = _begin(folder, hands)
         if jobs is None:
@@ -141,6 +141,10 @@ def supervise(
         if attempt.outcome is AttemptOutcome.STOPPED or _stop_asked(folder):
             folder.set_status(RunStatus.STOPPED)
             return Supervised(attempt, cause, _ON_REQUEST)
+        if past:
+            # It failed before this command, which is the operator's word to try again.
+            hands.say(f"attempt {number} {attempt.outcome.value} before: {cause}")
+            continue
         failure = _failure(folder, number, cause)
         failures += 1
         why = why_not_again(failure, before)
@@ -159,11 +163,14 @@ def supervise(
         _pause(folder, seconds, sleep)
 
 
-def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
-    """The Jobs API and the number of an attempt whose end is not recorded, if its job is known."""
+def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int, bool]:
+    """The Jobs API and the number of an attempt whose end is not recorded, if its job is known.
+
+    The last value says whether that job has ended already.
+    """
     attempt = folder.read().open_attempt()
     if attempt is None:
-        return None, 0
+        return None, 0, False
     number, job = attempt.number, attempt.job
     try:
         jobs = hands.attach()
@@ -176,16 +183,16 @@ def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int]:
         folder.end_attempt(number, AttemptOutcome.LOST, _reached(folder), error.message)
         folder.event("ended", attempt=number, outcome=AttemptOutcome.LOST.value)
         hands.say(f"attempt {number} is lost: {error.message}")
-        return None, 0
+        return None, 0, False
     if state is None:
         message = "the job was never submitted"
         folder.end_attempt(number, AttemptOutcome.INTERRUPTED, _reached(folder), message)
-        return None, 0
+        return None, 0, False
     word = "has ended in the meantime" if state in ENDED else f"is {state}"
     hands.say(f"attached to {job}, which {word}")
     folder.event("attached", attempt=number, state=state)
     folder.set_status(RunStatus.RUNNING)
-    return jobs, number
+    return jobs, number, state in ENDED
 
 
 def _stop_asked(folder: RunFolder) -> bool:
