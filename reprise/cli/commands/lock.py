@@ -11,16 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from reprise.cli.commands.machines import MachineOption, chosen_machine
+from reprise.cli.options import MirrorOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.findings import Report
 from reprise.core.project import find_project
 
-__all__ = ["MirrorOption", "register"]
-
-MirrorOption = Annotated[
-    list[str] | None,
-    typer.Option(help="URL to fetch from instead of https://github.com/, or BASE=URL."),
-]
+__all__ = ["register"]
 
 _STATES = {"ok": "green", "unknown": "yellow"}
 
