@@ -183,11 +183,9 @@ def main(arguments: list[str]) -> int:
             print("    fix: copy it again from the machine that made the bundle", file=sys.stderr)
             return 1
         except OtherContent:
-            said = (
-                "it has git bundles and wheels; expected archives for a machine without git and pip"
-            )
-            print(f"error: {part.name}: {said}", file=sys.stderr)
-            print(f"    fix: reprise setup --bundle {part} (docs/airgap.md)", file=sys.stderr)
+            said = "git bundles and wheels; expected archives for a machine without git and pip"
+            print(f"error: {part.name}: it has {said}", file=sys.stderr)
+            print(f"    fix: reprise setup --bundle {shlex.quote(str(part))}", file=sys.stderr)
             return 1
         except OSError as error:
             print(f"error: {part}: {error}", file=sys.stderr)
