@@ -15,6 +15,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from reprise.bundle.entries import collect
+from reprise.bundle.manifest import Manifest
 from reprise.bundle.site import build_site, pack_checkout, pack_folder
 from reprise.core.errors import OperatorError
 from reprise.core.files import sha256_file
@@ -29,6 +30,7 @@ __all__ = [
     "collect_bare",
     "further_files",
     "has_commits",
+    "is_bare",
     "pinned_elsewhere",
 ]
 
@@ -71,6 +73,11 @@ def collect_bare(
 
     entries, left_out = collect(lock, chosen, add, report)
     return files, entries, left_out
+
+
+def is_bare(manifest: Manifest) -> bool:
+    """Whether a bundle has archives for a machine with neither git nor pip; it has their script."""
+    return any(item.path == Path(UNPART).name for item in manifest.items)
 
 
 def has_commits(root: Path, report: Report) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from reprise.bundle.archive import read_manifest
+from reprise.bundle.bare import UNPART, is_bare
 from reprise.bundle.configs import place_configs
 from reprise.bundle.create import OnStep
 from reprise.bundle.open import Laid, last_laid, lay_out, missing_parts, parts_of, place_data
@@ -60,10 +63,14 @@ def setup_from_bundle(
 ) -> Report:
     """Unpack the bundle and install its entries (or those of `names`).
 
-    While parts are missing the report is unknown and lists them. Raises OperatorError for damage.
+    While parts are missing the report is unknown and lists them. Raises OperatorError for damage,
+    and for a bundle of archives, which unpart.py unpacks.
     """
     root = lock_path.parent
     files = parts_of(bundle)
+    if is_bare(read_manifest(files[0])):
+        parts = shlex.quote(str(bundle)) + ("" if files == [bundle] else ".part*")
+        raise OperatorError("bundle-content.archives", bundle.name, script=UNPART, parts=parts)
     laid = lay_out(root, files, on_step)
     report = Report("setup")
     if laid is None:

@@ -9,20 +9,20 @@ import orjson
 from reprise.hub.registry import layers_digest
 from reprise.images.engine import HeldImage, inspect_image
 from reprise.lock.model import Image
-from reprise.lock.rows import Row, Site, unpinned
+from reprise.lock.rows import Row, ThisMachine, unpinned
 
 __all__ = ["verify_image"]
 
 
-def verify_image(name: str, image: Image, site: Site) -> Row:
+def verify_image(name: str, image: Image, here: ThisMachine) -> Row:
     """The image of this container, by its provenance file; else the image in the engine.
 
     Raises CannotTell when no engine answers.
     """
     if image.digest is None:
         return unpinned(name, image)
-    if site.provenance.is_file():
-        return _inside(name, image, site.provenance)
+    if here.provenance.is_file():
+        return _inside(name, image, here.provenance)
     reference = f"{image.repository}@{image.digest}"
     row = Row(name, "ok", image.digest, image.digest)
     held = inspect_image(reference)

@@ -8,7 +8,7 @@ from pathlib import Path
 from reprise.lock.installed import Installed, query
 from reprise.lock.model import Entry
 
-__all__ = ["Row", "Site", "unpinned"]
+__all__ = ["Row", "ThisMachine", "unpinned"]
 
 # Written into every image that is built here; it is there only where such an image runs.
 PROVENANCE = Path("/etc/reprise/provenance.json")
@@ -33,8 +33,8 @@ class Row:
 
 
 @dataclass(slots=True)
-class Site:
-    """Where to look on this machine: the project's root, an interpreter for the packages."""
+class ThisMachine:
+    """Where an entry is looked for: the project's root, an interpreter for the packages."""
 
     root: Path
     python: Path | None = None

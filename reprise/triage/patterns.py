@@ -85,6 +85,19 @@ class Library:
         """The pattern with the id `name`, or None."""
         return next((item for item in self.patterns if item.id == name), None)
 
+    def first(self, text: str) -> Pattern | None:
+        """The first pattern that a line is an example of by itself, outside a traceback."""
+        return next(
+            (
+                item
+                for item in self.patterns
+                if item.frame is None
+                and any(literal in text for literal in item.literals)
+                and item.match.search(text)
+            ),
+            None,
+        )
+
 
 def shipped_files() -> list[Path]:
     """The pattern files that come with the package, in the order of their names."""

@@ -47,16 +47,7 @@ def _shadowed(pattern: Pattern, library: Library) -> list[str]:
         return []
     found = []
     for text in pattern.positive:
-        first = next(
-            (
-                other
-                for other in library.patterns
-                if other.frame is None
-                and any(literal in text for literal in other.literals)
-                and other.match.search(text)
-            ),
-            None,
-        )
+        first = library.first(text)
         if first is not None and first.id != pattern.id and first.category != pattern.category:
             found.append(f"another pattern, {first.id}, takes the example first: {text}")
     return found

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import sys
 import tarfile
 from pathlib import Path
@@ -26,6 +27,10 @@ BLOCK = 1 << 20
 
 class Damaged(Exception):
     """A part is not what it was when it was written."""
+
+
+class OtherContent(Exception):
+    """The bundle has git bundles and wheels, which git and pip install."""
 
 
 def save(path: Path, value: object) -> None:
@@ -92,6 +97,8 @@ def read_part(part: Path, into: Path) -> None:
             manifest = read_manifest(tar)
             if state.get("bundle", manifest["bundle"]) != manifest["bundle"]:
                 raise Damaged("it is of another bundle than the parts before")
+            if not any(path == "unpart.py" for path, _, _ in manifest["files"]):
+                raise OtherContent
             take_pieces(tar, manifest, store)
             if tar.next() is not None:
                 raise Damaged("something follows its pieces")
@@ -174,6 +181,11 @@ def main(arguments: list[str]) -> int:
         except Damaged as damage:
             print(f"error: {part.name} is damaged: {damage}", file=sys.stderr)
             print("    fix: copy it again from the machine that made the bundle", file=sys.stderr)
+            return 1
+        except OtherContent:
+            said = "git bundles and wheels; expected archives for a machine without git and pip"
+            print(f"error: {part.name}: it has {said}", file=sys.stderr)
+            print(f"    fix: reprise setup --bundle {shlex.quote(str(part))}", file=sys.stderr)
             return 1
         except OSError as error:
             print(f"error: {part}: {error}", file=sys.stderr)

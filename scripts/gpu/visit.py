@@ -4,19 +4,16 @@
     python3 scripts/gpu/visit.py STAGE OUT [NAME ...]  writes OUT/jobs.json and runs it
     python3 scripts/gpu/visit.py collect OUT           packs what came out into OUT/*.tar.xz
 
-Stages: `seeds` (build TransformerEngine's extension, log-probability parity, three seeds of each
-engine), `more` (seeds up to five, their references, and what `make` does with them), `references`
-(five seeds of each engine and the references of them, nothing else), `claims`
-(frozen actors, the overlong penalty through both spellings of its keys, the other Megatron-LM) and
-`sizes` (peak memory, of the sizes NAME; benchmarks/gpu/planner.py). Run in the project, where
-`make env` and env.py have been. docs/gpu.md says what was run.
+Stages: `references` (build TransformerEngine's extension, five seeds of each engine, then their
+references), `parity` (the same tokens' log-probabilities by each engine) and `sizes` (peak memory,
+of the sizes NAME; benchmarks/gpu/planner.py). Run in the project, where `make env` and env.py have
+been. docs/gpu.md says what was run; benchmarks/gpu/history has the lists of earlier visits.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -27,14 +24,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = str(ROOT / ".venv-gpu/bin/python")
 OPERATOR = str(ROOT / ".venv/bin/python")
-SEEDS = (101, 102, 103)
 RECORDED = (101, 102, 103, 104, 105)
 ENGINES = ("fsdp", "megatron")
 # Small runs share a GPU: weights, vLLM's start-up and its cache of 1 GiB.
 # Thirty steps of Megatron-LM took 720 s where Python writes no bytecode and every start compiles.
 LIMITS = {"gib": 12, "limit_s": 1000}
 IN_PROJECT = {**os.environ, "PYTHONPATH": str(ROOT)}
-OTHER_MEGATRON = ROOT.parent / f"{ROOT.name}-0.18.0"
 
 
 def reproduce(name: str, engine: str, seed: int, *more: str, root: Path = ROOT) -> dict[str, Any]:
@@ -63,13 +58,6 @@ def alone(name: str, root: Path) -> list[str]:
         'mkdir -p "$own/tmp"; mount --rbind "$own/tmp" /tmp; cd "$cd_to"; exec "$@"'
     )
     return ["unshare", "-m", "sh", "-c", script, "sh", str(own), str(shared), str(root)]
-
-
-def by_make(name: str, after: tuple[str, ...], *variables: str) -> dict[str, Any]:
-    """`make reproduce` as one types it. Make ends with 2 whenever its command did not with 0."""
-    command = [*alone(name, ROOT), "make", "reproduce", *variables]
-    row = {"name": name, "command": command, **LIMITS, "good": [0, 2]}
-    return {**row, "after": after}
 
 
 def parity(out: Path, model: Path) -> list[dict[str, Any]]:
@@ -106,33 +94,6 @@ def extension() -> dict[str, Any]:
     return {"name": "te", "command": command, "gib": 0, "limit_s": 400}
 
 
-def seeds(out: Path) -> list[dict[str, Any]]:
-    """Three correct seeds of each engine and parity, most of it after the extension is built."""
-    te = extension()
-    model = ROOT / "recipes/rehearsal/model"
-    checks = parity(out, model)
-    runs = [reproduce(f"fsdp-{seed}", "fsdp", seed) for seed in SEEDS]
-    runs += [reproduce(f"megatron-{seed}", "megatron", seed) for seed in SEEDS]
-    for row in runs:
-        row["after"] = [te["name"]]
-    return [te, checks[0], *runs, *checks[1:]]
-
-
-def more(_: Path) -> list[dict[str, Any]]:
-    """What is missing of five seeds an engine, then the references, then a new seed by each.
-
-    Run folders of seeds that another visit finished belong in runs/ before; they are used again.
-    """
-    made = [reproduce(f"megatron-{seed}", "megatron", seed) for seed in (101, 103, 105)]
-    words = ("MODEL=rehearsal", "PLATFORM=gpu", "ENGINE=megatron")
-    made.append(by_make("megatron-104", (), *words, "SEED=104"))
-    made += [reproduce(f"fsdp-{seed}", "fsdp", seed) for seed in (104, 105)]
-    made += baselines(made)
-    made.append(by_make("make-megatron", ("baseline-megatron",), *words))
-    made.append(by_make("make-fsdp", ("baseline-fsdp",), "PLATFORM=gpu"))
-    return made
-
-
 def baselines(made: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each engine's reference of five seeds, once its runs in `made` have ended well."""
     rows: list[dict[str, Any]] = []
@@ -159,28 +120,6 @@ def references(_: Path) -> list[dict[str, Any]]:
     return [te, *made, *baselines(made)]
 
 
-def claims(_: Path) -> list[dict[str, Any]]:
-    """What must fail, what must differ, and what may."""
-    made = [
-        reproduce(f"frozen-{engine}", engine, 1, "actor_rollout_ref.actor.optim.lr=0")
-        for engine in ENGINES
-    ]
-    for spelling in ("legacy", "read"):
-        override = f"rehearsal/overlong={spelling}"
-        made.append(reproduce(f"overlong-{spelling}", "fsdp", 1, "--steps=3", override))
-    if not OTHER_MEGATRON.exists():
-        shutil.copytree(ROOT, OTHER_MEGATRON, symlinks=True, ignore=shutil.ignore_patterns("runs"))
-        shutil.rmtree(OTHER_MEGATRON / "third_party/Megatron-LM")
-        old = OTHER_MEGATRON / "third_party/Megatron-LM-0.18.0"
-        old.rename(OTHER_MEGATRON / "third_party/Megatron-LM")
-    made.append(reproduce("megatron-0.18.0", "megatron", 101, "--steps=5", root=OTHER_MEGATRON))
-    node = "actor_rollout_ref.actor.megatron"
-    as_hy3 = [f"{node}.{part}_offload=true" for part in ("param", "grad", "optimizer")]
-    as_hy3.append("actor_rollout_ref.model.use_fused_kernels=true")
-    made.append(reproduce("megatron-as-hy3", "megatron", 101, "--steps=5", *as_hy3))
-    return made
-
-
 def sizes(out: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The planner's sizes, as benchmarks/gpu/planner.py lists them; all, or those in `names`."""
     script = str(ROOT / "benchmarks/gpu/planner.py")
@@ -203,10 +142,10 @@ def prepare(out: Path) -> None:
     subprocess.run([OPERATOR, script, "inputs", str(out)], env=IN_PROJECT, check=True)
 
 
-def collect(out: Path) -> None:
+def collect(out: Path, more_runs: Sequence[Path] = ()) -> None:
     """Run folders, results and logs, each archive small enough to be sent."""
     pieces = {
-        "runs": [ROOT / "runs", OTHER_MEGATRON / "runs"],
+        "runs": [ROOT / "runs", *more_runs],
         "references": sorted((ROOT / "recipes/rehearsal").glob("reference-gpu-*")),
         "wheels": sorted((ROOT / ".cache/gpu-wheels").glob("*.whl")),
         "results": sorted(path for path in out.rglob("*.json") if path.name != "tokenizer.json"),
@@ -221,32 +160,34 @@ def collect(out: Path) -> None:
                     tar.add(path, path.relative_to(base))
 
 
-def main(arguments: list[str]) -> int:
-    """Run a stage, or collect."""
-    stages = {
-        "seeds": seeds,
-        "more": more,
-        "references": references,
-        "claims": claims,
-        "sizes": sizes,
-    }
-    known = len(arguments) >= 2 and arguments[0] in {*stages, "collect"}
-    if not known or (len(arguments) > 2 and arguments[0] != "sizes"):
-        print(__doc__, file=sys.stderr)
-        return 2
-    out = Path(arguments[1]).absolute()
-    if arguments[0] == "collect":
-        collect(out)
-        return 0
-    if arguments[0] == "references":
-        out.mkdir(parents=True, exist_ok=True)
-    else:
-        prepare(out)
-    jobs = sizes(out, arguments[2:]) if arguments[0] == "sizes" else stages[arguments[0]](out)
+def parity_alone(out: Path) -> list[dict[str, Any]]:
+    """The extension, then parity of the shipped start model."""
+    return [extension(), *parity(out, ROOT / "recipes/rehearsal/model")]
+
+
+def run(jobs: Sequence[dict[str, Any]], out: Path) -> int:
+    """Write OUT/jobs.json and run it; jobs.py's exit code."""
     (out / "jobs.json").write_text(json.dumps(jobs, indent=1))
     script = str(ROOT / "scripts/gpu/jobs.py")
     command = [sys.executable, script, str(out / "jobs.json"), str(out)]
     return subprocess.run(command, check=False).returncode
+
+
+def main(arguments: list[str]) -> int:
+    """Run a stage, or collect."""
+    known = len(arguments) >= 2 and arguments[0] in ("references", "parity", "sizes", "collect")
+    if not known or (len(arguments) > 2 and arguments[0] != "sizes"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    stage, out = arguments[0], Path(arguments[1]).absolute()
+    if stage == "collect":
+        collect(out)
+        return 0
+    if stage == "references":
+        out.mkdir(parents=True, exist_ok=True)
+        return run(references(out), out)
+    prepare(out)
+    return run(parity_alone(out) if stage == "parity" else sizes(out, arguments[2:]), out)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from reprise.core.findings import Verdict
 from reprise.flows.lock.verify import verify_entries
 from reprise.lock import parse_lock, read_lock
 from reprise.lock.requirements import pins_sha256, read_pins
-from reprise.lock.rows import Site
+from reprise.lock.rows import ThisMachine
 from reprise.trees.checkout import Standing, inspect
 from reprise.trees.setup import place_tree
 
@@ -359,8 +359,11 @@ def test_data_goes_where_the_recipes_look_for_it(
     assert (tmp_path / "share/data/d.parquet").read_bytes() == CONTENT
     assert not (offline / "data").exists()
     lock = read_lock(offline / "versions.lock")
-    assert verify_entries(lock, ["data.d"], Site(offline))[1][0].state == "ok"
-    assert verify_entries(lock, ["data.d"], Site(offline, data=offline))[1][0].state == "missing"
+    assert verify_entries(lock, ["data.d"], ThisMachine(offline))[1][0].state == "ok"
+    assert (
+        verify_entries(lock, ["data.d"], ThisMachine(offline, data=offline))[1][0].state
+        == "missing"
+    )
 
 
 def test_a_bundle_of_another_commit_is_refused(

@@ -21,7 +21,7 @@ from reprise.core.rules import known_rules
 from reprise.flows.lock.reality import verify as verify_lock
 from reprise.lock.model import MACHINES, Lock
 from reprise.lock.read import read_lock, resolve_name
-from reprise.lock.rows import Site
+from reprise.lock.rows import ThisMachine
 from reprise.trees.install import PLACED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,7 +172,7 @@ LOCKED = read_lock(ROOT / "versions.lock")
 def test_a_printed_fix_works_as_typed(bare: Path, tmp_path: Path, machine: Any) -> None:
     path = bare / "versions.lock"
     lock = read_lock(path)
-    reports: list[Report] = [verify_lock(path, [], machine, Site(bare), False, None)]
+    reports: list[Report] = [verify_lock(path, [], machine, ThisMachine(bare), False, None)]
     if machine != "operator":
         reports.append(create(path, tmp_path / "b", [], machine))
         assert reports[-1].exit_code != 0

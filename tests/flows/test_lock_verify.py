@@ -20,7 +20,7 @@ from reprise.flows.lock.verify import verify_entries
 from reprise.lock import parse_lock
 from reprise.lock.contradict import compare, in_installed, in_tree, judge_recipe
 from reprise.lock.installed import query
-from reprise.lock.rows import Site
+from reprise.lock.rows import ThisMachine
 from reprise.trees.setup import place_tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def tree_text(upstream: Upstream, commit: str, name: str = "tool") -> str:
 def states(folder: Path, machine: str = "h20", **more: object) -> dict[str, str]:
     lock = parse_lock((folder / "versions.lock").read_text(encoding="utf-8"))
     names = [name for name, _ in lock.entries(machine)]  # type: ignore[arg-type]
-    _, rows = verify_entries(lock, names, Site(folder, **more))  # type: ignore[arg-type]
+    _, rows = verify_entries(lock, names, ThisMachine(folder, **more))  # type: ignore[arg-type]
     return {row.entry: row.state for row in rows}
 
 
@@ -69,7 +69,7 @@ def test_a_checkout_is_ok_dirty_moved_missing_or_something_else(
     assert states(tmp_path) == {"tree.tool": "drift"}
     shutil.rmtree(checkout / ".git")
     assert states(tmp_path) == {"tree.tool": "drift"}
-    report = verify(path, [], "h20", Site(tmp_path))
+    report = verify(path, [], "h20", ThisMachine(tmp_path))
     assert report.verdict is Verdict.PROBLEM
     assert report.data["rows"][0]["state"] == "drift"
 
@@ -92,7 +92,7 @@ def test_what_git_ignores_and_python_imports_is_a_finding(
     (checkout / "wandb").mkdir()
     (checkout / ("wandb/__init__.py" if how == "exclude" else "tool/fast.so")).write_text("")
     _, (row,) = verify_entries(
-        parse_lock(path.read_text(encoding="utf-8")), ["tree.tool"], Site(tmp_path)
+        parse_lock(path.read_text(encoding="utf-8")), ["tree.tool"], ThisMachine(tmp_path)
     )
     assert row.state == "dirty" and "1 ignored files that Python would import" in row.found
     # The fix lists it as typed.
@@ -109,7 +109,7 @@ def test_a_checkout_of_another_user_is_unknown(tmp_path: Path, upstream: Upstrea
     ).path
     subprocess.run(["chown", "-R", "12345", str(checkout)], check=True)
     report, (row,) = verify_entries(
-        parse_lock(path.read_text(encoding="utf-8")), ["tree.tool"], Site(tmp_path)
+        parse_lock(path.read_text(encoding="utf-8")), ["tree.tool"], ThisMachine(tmp_path)
     )
     assert row.state == "unknown"
     assert report.exit_code == 2
@@ -184,7 +184,7 @@ def test_an_image_without_engine_or_digest_is_unknown(
     path = write_lock(tmp_path, image.format("x", digest) + image.format("y", 'unpinned = "why"'))
     assert states(tmp_path) == {"image.x": "unknown", "image.y": "unknown"}
     (tmp_path / "runtime_env.yaml").write_text("working_dir: ./\n")
-    assert verify(path, [], "h20", Site(tmp_path)).exit_code == 2
+    assert verify(path, [], "h20", ThisMachine(tmp_path)).exit_code == 2
 
 
 def test_inside_an_image_its_provenance_is_read(tmp_path: Path) -> None:
@@ -212,17 +212,17 @@ def test_a_tag_that_moved_is_a_warning_and_an_unknown_server_unknown(
     run_git(upstream.work, "push", "-q", "origin", "v1")
     path = write_lock(tmp_path, tree_text(upstream, commit) + 'want = "v1"\n')
     place_tree(tmp_path, "tool", parse_lock(path.read_text(encoding="utf-8")).tree["tool"])
-    assert verify(path, ["tool"], "h20", Site(tmp_path), remote=()).findings == []
+    assert verify(path, ["tool"], "h20", ThisMachine(tmp_path), remote=()).findings == []
     new = upstream.commit(2)
     run_git(upstream.work, "tag", "-f", "v1")
     run_git(upstream.work, "push", "-qf", "origin", "v1")
-    report = verify(path, ["tool"], "h20", Site(tmp_path), remote=())
+    report = verify(path, ["tool"], "h20", ThisMachine(tmp_path), remote=())
     assert report.verdict is Verdict.OK
     (finding,) = report.findings
     assert finding.severity is Severity.WARNING
     assert commit in finding.message and new in finding.message
     shutil.rmtree(upstream.bare)
-    assert verify(path, ["tool"], "h20", Site(tmp_path), remote=()).exit_code == 2
+    assert verify(path, ["tool"], "h20", ThisMachine(tmp_path), remote=()).exit_code == 2
 
 
 def test_the_answers_of_many_hosts_are_put_together(tmp_path: Path, upstream: Upstream) -> None:
@@ -231,7 +231,7 @@ def test_the_answers_of_many_hosts_are_put_together(tmp_path: Path, upstream: Up
     answers.mkdir()
 
     def answer(host: str) -> None:
-        body = json.dumps(verify(path, ["tool"], "h20", Site(tmp_path)).to_json())
+        body = json.dumps(verify(path, ["tool"], "h20", ThisMachine(tmp_path)).to_json())
         (answers / f"{host}.json").write_text(body)
 
     answer("node-1")
@@ -376,6 +376,6 @@ def test_the_shipped_contradictions_matter_for_flash_attention_only() -> None:
 
 def test_the_report_is_one_json_object(tmp_path: Path, upstream: Upstream) -> None:
     path = write_lock(tmp_path, tree_text(upstream, upstream.commit(1)))
-    body = json.loads(json.dumps(verify(path, ["tool"], "h20", Site(tmp_path)).to_json()))
+    body = json.loads(json.dumps(verify(path, ["tool"], "h20", ThisMachine(tmp_path)).to_json()))
     assert body["rows"][0]["entry"] == "tree.tool"
     assert body["machine"] == "h20" and len(body["sha256"]) == 64

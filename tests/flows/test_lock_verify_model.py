@@ -12,7 +12,7 @@ from huggingface_hub import constants, hf_hub_download
 
 from reprise.flows.lock.verify import verify_entries
 from reprise.lock import parse_lock
-from reprise.lock.rows import Row, Site
+from reprise.lock.rows import Row, ThisMachine
 from reprise.models.fetch import remember_folder
 
 FILES = {
@@ -46,7 +46,7 @@ def row(folder: Path, **digests: str) -> Row:
         f'schema = 1\n[model.tiny]\nmachines = ["h20"]\nrepo = "org/tiny"\n'
         f'revision = "{REVISION}"\n{lines}'
     )
-    _, (found,) = verify_entries(lock, ["model.tiny"], Site(folder))
+    _, (found,) = verify_entries(lock, ["model.tiny"], ThisMachine(folder))
     return found
 
 

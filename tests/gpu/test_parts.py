@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,13 @@ from pathlib import Path
 import pytest
 from lock.servers import Upstream, run_git
 
+from reprise.bundle.archive import hashed, plan, write_part
 from reprise.bundle.create import create
+from reprise.bundle.manifest import Manifest
 from reprise.bundle.open import verify_bundle
+from reprise.bundle.setup import setup_from_bundle
 from reprise.bundle.site import read_trim
+from reprise.core.errors import OperatorError
 from reprise.lock.read import read_lock
 from reprise.trees.setup import place_tree
 from tests.bundle.test_bundle import wheel
@@ -230,3 +235,24 @@ def test_the_projects_own_trim_file_gives_a_reason_for_each_pattern() -> None:
     rules = read_trim(ROOT / "requirements/gpu-trim.toml")
     assert len({rule.pattern for rule in rules}) == len(rules) > 0
     assert all(len(rule.why) >= 5 for rule in rules)
+
+
+def test_each_reader_names_the_command_for_the_other_content(project: Path, tmp_path: Path) -> None:
+    parts = make(project)
+    bundle = parts[0].with_suffix("")
+    with pytest.raises(OperatorError) as caught:
+        setup_from_bundle(project / "versions.lock", bundle, [], "gpu")
+    assert caught.value.rule == "bundle-content"
+    # The fix works as typed, in the shell.
+    fix = caught.value.fix.replace("DIR", shlex.quote(str(tmp_path / "opened")))
+    subprocess.run(fix, shell=True, cwd=ROOT, check=True, capture_output=True)
+    check_placed(project, tmp_path / "opened")
+
+    plain = tmp_path / "plain.bundle"
+    wheels = {"wheels/tinypack.whl": wheel(tmp_path / "wheels", "tinypack")}
+    (pieces,) = plan([(path, file.stat().st_size) for path, file in wheels.items()], None)
+    item, done = hashed(pieces[0].path, wheels[pieces[0].path], pieces)
+    write_part(plain, Manifest(1, 1, (item,), tuple(done), {}), wheels)
+    refused = unpart(tmp_path / "other", plain)
+    assert refused.returncode == 1
+    assert f"reprise setup --bundle {plain}" in refused.stderr

@@ -21,7 +21,7 @@ from reprise.core.findings import Verdict
 from reprise.flows.lock.update import lock_images
 from reprise.flows.lock.verify import verify_entries
 from reprise.lock import read_lock
-from reprise.lock.rows import Site
+from reprise.lock.rows import ThisMachine
 
 DOCKER = "/usr/bin/docker"
 
@@ -69,7 +69,7 @@ def test_an_image_from_tag_to_a_machine_without_network(
         archive.add(tmp_path / "file", "file")
 
     def state() -> str:
-        _, (row,) = verify_entries(read_lock(path), ["image.base"], Site(root))
+        _, (row,) = verify_entries(read_lock(path), ["image.base"], ThisMachine(root))
         return row.state
 
     with registry(tmp_path / "r") as served:
@@ -152,7 +152,7 @@ def test_the_engine_says_what_a_tag_is_when_the_registry_is_down(
         assert image.digest is not None and f"digest: {image.digest}" in said
         assert image.image_id == docker("image", "inspect", "-f", "{{.Id}}", f"{name}:v1")
         assert not image.unpinned
-        _, (row,) = verify_entries(read_lock(path), ["image.base"], Site(tmp_path))
+        _, (row,) = verify_entries(read_lock(path), ["image.base"], ThisMachine(tmp_path))
         assert row.state == "ok"
         other_platform = 'want = "v1"\nplatform = "linux/arm64"'
         for change, verdict, told in (

@@ -20,7 +20,7 @@ from reprise.images.provenance import verify_provenance
 from reprise.images.sources import CA, package_sources
 from reprise.lock import read_lock
 from reprise.lock.read import machine_hash, parse_lock
-from reprise.lock.rows import Site
+from reprise.lock.rows import ThisMachine
 from tests.images.bed import ROOT, commit
 from tests.images.standin import tiny_wheel
 
@@ -210,7 +210,7 @@ def test_an_image_knows_itself(tmp_path: Path) -> None:
     def state(changed: dict[str, object]) -> tuple[str, Verdict]:
         file.write_text(json.dumps(about | changed))
         report = Report("lock verify")
-        row = verify_provenance(report, lock, Site(tmp_path, provenance=file))
+        row = verify_provenance(report, lock, ThisMachine(tmp_path, provenance=file))
         return row.state, report.verdict
 
     assert state({}) == ("ok", Verdict.OK)

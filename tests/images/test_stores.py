@@ -17,7 +17,7 @@ from reprise.images.judge import judge_images, parse_held
 from reprise.images.verify import verify_image
 from reprise.lock.model import Image
 from reprise.lock.read import read_lock
-from reprise.lock.rows import Site
+from reprise.lock.rows import ThisMachine
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = ["sha256:" + "1" * 64, "sha256:" + "2" * 64]
@@ -62,8 +62,8 @@ def test_the_locked_image_in_any_store(
         f'#!/bin/sh\ncase $3 in *@*) echo "no such image" >&2; exit 1 ;; esac\n'
         f'cat "{tmp_path}/image.json"\n'
     )
-    site = Site(tmp_path, provenance=tmp_path / "none")
-    assert verify_image("image.base", image(**locked), site).state == state
+    here = ThisMachine(tmp_path, provenance=tmp_path / "none")
+    assert verify_image("image.base", image(**locked), here).state == state
 
 
 def test_hosts_with_different_stores_have_the_same_image() -> None:

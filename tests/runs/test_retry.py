@@ -23,6 +23,11 @@ def test_what_may_pass_is_tried_again(text: str, reached: int | None) -> None:
 REPEATS = {
     "omegaconf.errors.ConfigAttributeError: Key 'x' is not in struct": "configuration",
     "hydra.errors.OverrideParseException: no viable alternative": "configuration",
+    # How Hydra ends by itself, with no name of an exception.
+    "Could not override 'trainer.nodes'.": "configuration",
+    "Error merging override trainer.nnodes=two": "configuration",
+    "In 'ppo_trainer': ValidationError raised while composing config:": "configuration",
+    "Key 'nnode' is not in struct": "configuration",
     "ModuleNotFoundError: No module named 'transfer_queue'": "configuration",
     "AssertionError: only support equal chunk": "configuration",
     # How two real jobs began to fail: weights that the engine could not take.
@@ -64,6 +69,13 @@ def test_the_same_error_at_the_same_step_ends_it() -> None:
     assert why_not_again(Failure(again.error, 41, 40), first) is None
     gone = Failure("ray.exceptions.ActorDiedError: The actor died", 40)
     assert why_not_again(gone, gone) is None
+
+
+def test_a_lost_job_is_never_the_same_failure() -> None:
+    said = "Ray's Jobs API gave no answer for 90 s"
+    assert why_not_again(Failure(said, 40), Failure(said, 40)) is not None
+    lost = Failure(said, 40, lost=True)
+    assert why_not_again(lost, lost) is None
 
 
 def test_waits_grow_up_to_a_limit() -> None:

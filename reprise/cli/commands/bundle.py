@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from reprise.cli.commands.machines import MachineOption, chosen_machine
+from reprise.cli.options import EntriesArgument
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.progress import Display, Task
@@ -61,9 +62,7 @@ def _bytes(text: str | None) -> int | None:
 @guard("bundle create")
 def create(
     file: Annotated[Path, typer.Argument(help="The bundle to write.")],
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Entries of the lock; default: the machine's.")
-    ] = None,
+    names: EntriesArgument = None,
     machine: MachineOption = None,
     part_size: Annotated[
         str | None, typer.Option(help="Cut into parts of at most this size (60M, 4G).")

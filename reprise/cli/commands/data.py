@@ -11,6 +11,7 @@ from rich.table import Table
 
 from reprise.cli.bars import showing
 from reprise.cli.commands.data_convert import convert
+from reprise.cli.options import EndpointOption, OverridesFileOption, VerlOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
@@ -27,15 +28,8 @@ ModelOption = Annotated[
 OverrideOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key of verl.")
 ]
-OverridesFile = Annotated[
-    Path | None, typer.Option("--overrides", help="File with one override per line.")
-]
 TokenizerOption = Annotated[
     Path | None, typer.Option("--tokenizer", help="Model folder whose tokenizer counts lengths.")
-]
-VerlOption = Annotated[
-    Path | None,
-    typer.Option("--verl", help="Folder with verl's source, instead of the locked one."),
 ]
 
 
@@ -51,9 +45,7 @@ def fetch(
     names: Annotated[
         list[str] | None, typer.Argument(help="Data entries of the lock; default: all.")
     ] = None,
-    mirror: Annotated[
-        str | None, typer.Option(help="Endpoint instead of HF_ENDPOINT and the public hub.")
-    ] = None,
+    mirror: EndpointOption = None,
     local: Annotated[
         Path | None, typer.Option("--from", help="File or folder to copy the files from.")
     ] = None,
@@ -88,7 +80,7 @@ def check(
     val: ValOption = None,
     model: ModelOption = None,
     override: OverrideOption = None,
-    overrides: OverridesFile = None,
+    overrides: OverridesFileOption = None,
     tokenizer: TokenizerOption = None,
     verl: VerlOption = None,
     datasets: Annotated[
@@ -139,7 +131,7 @@ def describe(
     val: ValOption = None,
     model: ModelOption = None,
     override: OverrideOption = None,
-    overrides: OverridesFile = None,
+    overrides: OverridesFileOption = None,
     tokenizer: TokenizerOption = None,
     verl: VerlOption = None,
     samples: Annotated[int, typer.Option(min=0, help="Prompts to show.")] = 3,

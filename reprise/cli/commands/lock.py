@@ -11,16 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from reprise.cli.commands.machines import MachineOption, chosen_machine
+from reprise.cli.options import MirrorOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.findings import Report
 from reprise.core.project import find_project
 
-__all__ = ["MirrorOption", "register"]
-
-MirrorOption = Annotated[
-    list[str] | None,
-    typer.Option(help="URL to fetch from instead of https://github.com/, or BASE=URL."),
-]
+__all__ = ["register"]
 
 _STATES = {"ok": "green", "unknown": "yellow"}
 
@@ -79,7 +75,7 @@ def verify(
     """
     from reprise.flows.lock.answers import combine
     from reprise.flows.lock.reality import verify as verify_lock
-    from reprise.lock.rows import Site
+    from reprise.lock.rows import ThisMachine
     from reprise.trees.sources import mirrors_from
 
     if answers is not None:
@@ -89,9 +85,9 @@ def verify(
         finish(report, as_json)
     project = find_project()
     kind, why = chosen_machine(machine)
-    site = Site(project.root, python, data)
+    here = ThisMachine(project.root, python, data)
     mirrors = mirrors_from([]) if remote else None
-    report = verify_lock(project.lock, names or [], kind.lock, site, plain_ray, mirrors)
+    report = verify_lock(project.lock, names or [], kind.lock, here, plain_ray, mirrors)
     if not as_json:
         typer.echo(f"machine: {kind.name} ({why})")
         _print_rows(report)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from reprise.cli.bars import showing
+from reprise.cli.options import EndpointOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.project import find_project
 
@@ -29,9 +30,7 @@ def fetch(
     modelscope: Annotated[
         bool, typer.Option("--modelscope", help="Fetch from ModelScope instead of the hub.")
     ] = False,
-    mirror: Annotated[
-        str | None, typer.Option(help="Endpoint instead of HF_ENDPOINT and the public hub.")
-    ] = None,
+    mirror: EndpointOption = None,
     local: Annotated[
         Path | None, typer.Option("--from", help="Folder to copy the model from.")
     ] = None,

@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reprise.cli.options import (
+    AcceptOption,
+    AlgorithmOption,
+    EngineOption,
+    MarginOption,
+    NoWaitOption,
+    OutOption,
+    OverridesArgument,
+    PlatformOption,
+    SeriesOption,
+)
 from reprise.cli.render import JsonFlag, finish, guard, proceed
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
@@ -18,30 +29,6 @@ if TYPE_CHECKING:
     from reprise.flows.reproduce import Judged
 
 __all__ = ["register"]
-
-PlatformOption = Annotated[
-    str, typer.Option(help="Platform of the rehearsal: cpu (default) or gpu.")
-]
-EngineOption = Annotated[
-    str, typer.Option(help="Training engine: fsdp (default), or megatron (on a GPU; docs/gpu.md).")
-]
-
-
-MarginOption = Annotated[
-    float | None,
-    typer.Option(min=1e-9, help="Drop of reward and validation that a PASS must exclude."),
-]
-AcceptOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Accept a difference or an unanswered guard by its name (repeatable)."),
-]
-SeriesOption = Annotated[
-    str | None, typer.Option(help="Run to read, where the file has several.", metavar="NAME")
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(help="Write verdict.json, curves.png and report.html into this folder."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -53,9 +40,7 @@ def register(app: typer.Typer) -> None:
 @guard("reproduce")
 def reproduce(
     model: Annotated[str, typer.Argument(help="Recipe to reproduce.")] = "rehearsal",
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="Hydra overrides, after --.")
-    ] = None,
+    overrides: OverridesArgument = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of data order and sampling; default: 1.")
     ] = None,
@@ -70,9 +55,7 @@ def reproduce(
         str,
         typer.Option(help="Tiny model of this architecture: hy3 (default), qwen3-moe or qwen3."),
     ] = "",
-    algo: Annotated[
-        str, typer.Option(help="Algorithm, a file of recipes/algorithms; default: the recipe's.")
-    ] = "",
+    algo: AlgorithmOption = "",
     platform: PlatformOption = "",
     engine: EngineOption = "",
     run: Annotated[
@@ -82,9 +65,7 @@ def reproduce(
             "file, or folder of files."
         ),
     ] = None,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Refuse while another run trains on this machine.")
-    ] = False,
+    no_wait: NoWaitOption = False,
     margin: MarginOption = None,
     accept: AcceptOption = None,
     series: SeriesOption = None,

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from reprise.cli.commands.bundle import Steps
-from reprise.cli.commands.lock import MirrorOption
 from reprise.cli.commands.machines import MachineOption, chosen_machine
+from reprise.cli.options import EntriesArgument, MirrorOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.progress import Display, Task
@@ -41,9 +41,7 @@ class _Trees:
 
 @guard("setup")
 def setup(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Entries of the lock; default: the machine's.")
-    ] = None,
+    names: EntriesArgument = None,
     machine: MachineOption = None,
     mirror: MirrorOption = None,
     bundle: Annotated[

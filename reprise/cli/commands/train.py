@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reprise.cli.commands.machines import MachineOption, OldName, one_of
+from reprise.cli.options import AlgorithmOption, NoWaitOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
@@ -48,16 +49,12 @@ def train(
         typer.Option(help="Downgrade the errors of this rule to warnings; it is recorded."),
     ] = None,
     attempts: Annotated[int, typer.Option(min=1, help="Maximum attempts of this command.")] = 3,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Refuse while another run trains on this machine.")
-    ] = False,
+    no_wait: NoWaitOption = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return as soon as the job is submitted.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of data order and sampling.")] = None,
-    algo: Annotated[
-        str, typer.Option(help="Algorithm, a file of recipes/algorithms; default: the recipe's.")
-    ] = "",
+    algo: AlgorithmOption = "",
     machine: MachineOption = None,
     profile: OldName = None,
     storage: Annotated[

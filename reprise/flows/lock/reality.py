@@ -13,7 +13,7 @@ from reprise.images.provenance import verify_provenance
 from reprise.lock.contradict import Conflict, compare, in_installed, in_tree
 from reprise.lock.model import Lock, Machine
 from reprise.lock.read import entries_of, machine_hash, read_lock, resolve_name
-from reprise.lock.rows import Row, Site
+from reprise.lock.rows import Row, ThisMachine
 from reprise.machines.registry import machine_of_lock
 from reprise.runs.ray.check_runtime_env import check_runtime_env, read_runtime_env
 from reprise.trees.sources import Mirror
@@ -28,7 +28,7 @@ def verify(
     lock_path: Path,
     names: Sequence[str],
     machine: Machine,
-    site: Site,
+    here: ThisMachine,
     plain_ray: bool = False,
     remote: Sequence[Mirror] | None = None,
 ) -> Report:
@@ -46,13 +46,13 @@ def verify(
     full = [resolve_name(lock, name) for name in chosen]
     if not names:
         full = entries_of(lock, machine)
-    report, rows = verify_entries(lock, full, site)
+    report, rows = verify_entries(lock, full, here)
     if not names:
-        _contradictions(report, lock, machine, rows, site)
-        if site.provenance.is_file():
-            rows.append(verify_provenance(report, lock, site))
+        _contradictions(report, lock, machine, rows, here)
+        if here.provenance.is_file():
+            rows.append(verify_provenance(report, lock, here))
     if RUNTIME_ENV in names or (not names and machine_of_lock(machine).packed):
-        _runtime_env(report, lock, machine, site.root, plain_ray)
+        _runtime_env(report, lock, machine, here.root, plain_ray)
     if remote is not None:
         check_remote(report, lock, full, remote)
     report.data |= {
@@ -64,7 +64,7 @@ def verify(
 
 
 def _contradictions(
-    report: Report, lock: Lock, machine: Machine, rows: Sequence[Row], site: Site
+    report: Report, lock: Lock, machine: Machine, rows: Sequence[Row], here: ThisMachine
 ) -> None:
     """Read what the entries that are here declare, and compare it with the lock."""
     found: list[Conflict] = []
@@ -75,10 +75,10 @@ def _contradictions(
             continue
         try:
             if kind == "tree":
-                found += in_tree(lock, machine, name, site.root / (lock.tree[name].path or ""))
+                found += in_tree(lock, machine, name, here.root / (lock.tree[name].path or ""))
             elif kind == "environment":
-                python = site.root / lock.environment[name].folder / "bin" / "python"
-                found += in_installed(name, site.installed(python))
+                python = here.root / lock.environment[name].folder / "bin" / "python"
+                found += in_installed(name, here.installed(python))
             else:
                 continue
         except (OSError, ValueError) as error:

@@ -29,17 +29,17 @@ from reprise.lock.model import (
 )
 from reprise.lock.read import data_folder
 from reprise.lock.requirements import Pin, pins_sha256, read_pins
-from reprise.lock.rows import Row, Site, unpinned
+from reprise.lock.rows import Row, ThisMachine, unpinned
 from reprise.models.fetch import weight_folder
 from reprise.trees.checkout import Standing, gitlinks, inspect
 from reprise.trees.git import GitError
 
-__all__ = ["Row", "Site", "verify_entries"]
+__all__ = ["Row", "ThisMachine", "verify_entries"]
 
 _INDEX = "model.safetensors.index.json"
 
 
-def verify_entries(lock: Lock, names: Sequence[str], site: Site) -> tuple[Report, list[Row]]:
+def verify_entries(lock: Lock, names: Sequence[str], here: ThisMachine) -> tuple[Report, list[Row]]:
     """Verify the entries `names` (each kind.name) on this machine.
 
     Every entry is a rule of the report: ok passes; drift, missing and dirty fail; an entry that
@@ -51,7 +51,7 @@ def verify_entries(lock: Lock, names: Sequence[str], site: Site) -> tuple[Report
         entry = lock.entry(name)
         if entry is None:
             continue
-        row = _row(name, entry, site)
+        row = _row(name, entry, here)
         rows.append(row)
         if row.state == "ok":
             report.passed(name)
@@ -68,10 +68,10 @@ def verify_entries(lock: Lock, names: Sequence[str], site: Site) -> tuple[Report
     return report, rows
 
 
-def _row(name: str, entry: Entry, site: Site) -> Row:
+def _row(name: str, entry: Entry, here: ThisMachine) -> Row:
     verifier = next(found for kind, found in _VERIFIERS if isinstance(entry, kind))
     try:
-        return verifier(name, entry, site)
+        return verifier(name, entry, here)
     except CannotTell as error:
         return Row(name, "unknown", message=f"{error.where}: {error.message}", fix=error.fix)
     except OperatorError as error:
@@ -81,7 +81,7 @@ def _row(name: str, entry: Entry, site: Site) -> Row:
         return Row(name, "unknown", message=said, fix="check the path and its permissions")
 
 
-def _tree(name: str, tree: Tree, site: Site) -> Row:
+def _tree(name: str, tree: Tree, here: ThisMachine) -> Row:
     if tree.path is None:
         message = f"it is in the image ({tree.from_image}): verify it where the image runs"
         return Row(
@@ -93,7 +93,7 @@ def _tree(name: str, tree: Tree, site: Site) -> Row:
         )
     if tree.commit is None:
         return unpinned(name, tree)
-    path = site.root / tree.path
+    path = here.root / tree.path
     fetches = _fetches(name)
     found = inspect(path, tree.commit, tree.tree)
     row = Row(name, "ok", tree.commit, found.head)
@@ -155,10 +155,10 @@ def _submodules(row: Row, path: Path, tree: Tree) -> None:
             row.fix = _fetches(row.entry)
 
 
-def _data(name: str, data: Data, site: Site) -> Row:
+def _data(name: str, data: Data, here: ThisMachine) -> Row:
     if data.sha256 is None:
         return unpinned(name, data)
-    path = (site.data or data_folder(site.root)) / data.path
+    path = (here.data or data_folder(here.root)) / data.path
     row = Row(name, "ok", data.sha256)
     if not path.is_file():
         row.state, row.message = "missing", f"{path} does not exist"
@@ -175,7 +175,7 @@ def _data(name: str, data: Data, site: Site) -> Row:
     return row
 
 
-def _model(name: str, model: Model, site: Site) -> Row:
+def _model(name: str, model: Model, here: ThisMachine) -> Row:
     """Config and weight index in the folder that has the weights, else in the hub's cache.
 
     Weights are not read.
@@ -188,7 +188,7 @@ def _model(name: str, model: Model, site: Site) -> Row:
         _INDEX: model.index_sha256,
     }
     short = name.partition(".")[2]
-    folder = weight_folder(site.root, short)
+    folder = weight_folder(here.root, short)
     for file, expected in wanted.items():
         found = _weight_file(model, file, folder)
         if found is None:
@@ -225,11 +225,11 @@ def _in_one_file(model: Model, folder: Path | None) -> bool:
     return _weight_file(model, "model.safetensors", folder) is not None
 
 
-def _shipped(name: str, shipped: Shipped, site: Site) -> Row:
+def _shipped(name: str, shipped: Shipped, here: ThisMachine) -> Row:
     """Every file that is shipped, against its digest."""
     if shipped.sha256 is None:
         return unpinned(name, shipped)
-    folder = (site.root / shipped.path).parent
+    folder = (here.root / shipped.path).parent
     row = Row(name, "ok", shipped.sha256)
     for file, expected in shipped.digests().items():
         path = folder / file
@@ -244,13 +244,13 @@ def _shipped(name: str, shipped: Shipped, site: Site) -> Row:
     return row
 
 
-def _package(name: str, package: Package, site: Site) -> Row:
-    if site.python is None:
+def _package(name: str, package: Package, here: ThisMachine) -> Row:
+    if here.python is None:
         message = "no interpreter was given"
         return Row(name, "unknown", package.version, message=message, fix="--python PATH")
-    found = site.installed(site.python).distributions.get(canonicalize_name(package.name))
+    found = here.installed(here.python).distributions.get(canonicalize_name(package.name))
     if found is None:
-        message = f"not installed in {site.python}"
+        message = f"not installed in {here.python}"
         return Row(name, "missing", package.version, message=message, fix=f"install {package.name}")
     state = "ok" if _same(package.version, found.version) else "drift"
     fix = f"install {package.name}=={package.version} (without its dependencies)"
@@ -262,18 +262,18 @@ def _same(locked: str, installed: str) -> bool:
     return SpecifierSet(f"=={locked}").contains(installed, prereleases=True)
 
 
-def _environment(name: str, environment: Environment, site: Site) -> Row:
-    file = site.root / environment.requirements
+def _environment(name: str, environment: Environment, here: ThisMachine) -> Row:
+    file = here.root / environment.requirements
     pins = read_pins(file)
     if environment.pins_sha256 is not None and pins_sha256(pins) != environment.pins_sha256:
         found = pins_sha256(pins)
         fix = f"if the change is intended: `reprise lock update {name}`"
         return Row(name, "drift", environment.pins_sha256, found, str(file), fix)
-    python = site.root / environment.folder / "bin" / "python"
+    python = here.root / environment.folder / "bin" / "python"
     fix = "scripts/gpu/env.py" if environment.trim else f"scripts/venv.sh {name.partition('.')[2]}"
     if not python.exists():
         return Row(name, "missing", message=f"{python} does not exist", fix=fix)
-    installed = site.installed(python)
+    installed = here.installed(python)
     wrong = [text for pin in pins if (text := _wrong(pin, installed))]
     row = Row(name, "drift" if wrong else "ok", f"{len(pins)} pins", fix=fix)
     row.found = f"{len(wrong)} differ: {', '.join(wrong[:5])}" if wrong else row.expected
@@ -290,7 +290,7 @@ def _wrong(pin: Pin, installed: Installed) -> str:
     return "" if _same(pin.version, found.version) else f"{pin.name} {found.version}"
 
 
-_VERIFIERS: tuple[tuple[type[Entry], Callable[[str, Any, Site], Row]], ...] = (
+_VERIFIERS: tuple[tuple[type[Entry], Callable[[str, Any, ThisMachine], Row]], ...] = (
     (Tree, _tree),
     (Data, _data),
     (Environment, _environment),

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from reprise.cluster.hosts.hostfile import Host
-from reprise.cluster.site import Site as ClusterSite
+from reprise.cluster.site import Site
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
@@ -21,7 +21,7 @@ from reprise.flows.train.job import TrainJob
 from reprise.flows.train.place import Need
 from reprise.lock.model import Lock, Machine
 from reprise.lock.read import read_lock
-from reprise.lock.rows import Site
+from reprise.lock.rows import ThisMachine
 from reprise.machines.registry import machine_of_lock
 from reprise.models.checkpoints.report import check_folder
 from reprise.recipe.plan.plan import setup_of
@@ -45,7 +45,7 @@ class Where:
     kind: str
     name: str
     machine: Machine
-    site: ClusterSite
+    site: Site
     hosts: Sequence[Host] = ()
     storage: str | None = None
 
@@ -124,7 +124,7 @@ def _inputs(report: Report, task: TrainJob) -> None:
 def _lock(report: Report, project: Project, lock: Lock, where: Where) -> None:
     """The entries of the machine that can be checked here; the doctor checks the rest."""
     names = []
-    site = Site(project.root, data=data_dir(project))
+    here = ThisMachine(project.root, data=data_dir(project))
     for name, entry in lock.entries(where.machine):
         kind = name.partition(".")[0]
         path = getattr(entry, "path", None)
@@ -137,7 +137,7 @@ def _lock(report: Report, project: Project, lock: Lock, where: Where) -> None:
     if machine_of_lock(where.machine).packed:
         names.append(RUNTIME_ENV)
     if names:
-        report.absorb(verify(project.lock, names, where.machine, site))
+        report.absorb(verify(project.lock, names, where.machine, here))
     else:
         report.passed("lock")
 

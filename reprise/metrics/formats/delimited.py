@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from reprise.core.errors import OperatorError
@@ -22,7 +23,6 @@ _EXTREMES = ("__MIN", "__MAX")
 _TIMES = ("_timestamp", "timestamp")
 _NOT_METRICS = {*STEP_NAMES, *_TIMES, "_runtime", "relative time (process)", "wall time"}
 _RUN_NAMES = ("run id", "run_id", "run", "run name", "name")
-_Body = Iterable[tuple[int, list[str]]]
 
 
 class _Cells:
@@ -54,6 +54,57 @@ class _Cells:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A file as read: its header, its body as (line, cells), and the column of the step.
+
+    `series` is the run that the caller named.
+    """
+
+    path: Path
+    header: list[str]
+    body: list[tuple[int, list[str]]]
+    step: int
+    series: str | None
+
+    def choose(self, names: Iterable[str]) -> str | None:
+        """The run to read among `names`; None where the file has one or does not name any."""
+        known, series, where = list(dict.fromkeys(names)), self.series, str(self.path)
+        if series is not None and series in known:
+            return series
+        if series is not None and known:
+            raise OperatorError("metrics-runs.unknown", where, name=series, runs=", ".join(known))
+        if len(known) > 1:
+            more = f" and {len(known) - 8} more" if len(known) > 8 else ""
+            shown = ", ".join(known[:8]) + more
+            raise OperatorError(
+                "metrics-runs.several", where, count=len(known), runs=shown, first=known[0]
+            )
+        return known[0] if known else None
+
+    def owner(self, at: Mapping[str, int]) -> tuple[int, str] | None:
+        """Column and value that select one run; None where none of the columns `at` names runs."""
+        for name in ("name", "run name", "run", "run id", "run_id"):
+            if name not in at:
+                continue
+            column = at[name]
+            values = [row[column].strip() for _, row in self.body if len(row) > column]
+            ids = next((at[n] for n in ("run id", "run_id") if n in at), column)
+            keys = {row[ids].strip() for _, row in self.body if len(row) > max(ids, column)}
+            if len(set(values)) < len(keys):
+                column = ids  # Two runs of one name: only the id tells them apart.
+                values = [row[column].strip() for _, row in self.body if len(row) > column]
+            chosen = self.choose(values)
+            return None if chosen is None else (column, chosen)
+        return None
+
+    def of(self, owner: tuple[int, str] | None) -> Iterator[tuple[int, list[str]]]:
+        """The lines of the body that belong to one run."""
+        for number, row in self.body:
+            if owner is None or (len(row) > owner[0] and row[owner[0]].strip() == owner[1]):
+                yield number, row
+
+
 def read_delimited(path: Path, rows: Rows, series: str | None) -> None:
     """Read a table of metrics; `series` names one run of an export with several.
 
@@ -71,11 +122,11 @@ def read_delimited(path: Path, rows: Rows, series: str | None) -> None:
         columns = ", ".join(header[:6]) or "an empty line"
         raise OperatorError("metrics-header.no-step", f"{path}:1", columns=columns)
     cells = _Cells(comma=delimiter == ";")
-    body = [(reader.line_num, row) for row in reader if row]
+    table = _Table(path, header, [(reader.line_num, row) for row in reader if row], step, series)
     if not ({"metric", "key"}.isdisjoint(lower) or "value" not in lower):
-        damaged = _long(path, header, step, body, rows, cells, series)
+        damaged = _long(table, rows, cells)
     else:
-        damaged = _wide(path, header, step, body, rows, cells, series)
+        damaged = _wide(table, rows, cells)
     cells.report(path, rows)
     rows.damaged(path, damaged, "rows without a valid step were")
 
@@ -86,40 +137,17 @@ def _decode(data: bytes) -> str:
     return data.decode("utf-8-sig", errors="replace")
 
 
-def _choose(path: Path, names: Iterable[str], series: str | None) -> str | None:
-    """The run to read among `names`; None where the file has one or does not name any."""
-    known = list(dict.fromkeys(names))
-    if series is not None and series in known:
-        return series
-    if series is not None and known:
-        raise OperatorError("metrics-runs.unknown", str(path), name=series, runs=", ".join(known))
-    if len(known) > 1:
-        shown = ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
-        raise OperatorError(
-            "metrics-runs.several", str(path), count=len(known), runs=shown, first=known[0]
-        )
-    return known[0] if known else None
-
-
-def _long(
-    path: Path,
-    header: list[str],
-    step: int,
-    body: list[tuple[int, list[str]]],
-    rows: Rows,
-    cells: _Cells,
-    series: str | None,
-) -> list[int]:
+def _long(table: _Table, rows: Rows, cells: _Cells) -> list[int]:
+    """Pour a table with one value a line into `rows`; the result is the damaged lines."""
+    header = table.header
     at = {name.lower(): column for column, name in reversed(list(enumerate(header)))}
     metric, value = at.get("metric", at.get("key", 0)), at["value"]
-    owner = _owner(header, body, at, path, series)
+    owner = table.owner(at)
     time = next((at[name] for name in _TIMES if name in at), None)
     long, damaged = LongRows(), []
-    for number, row in body:
-        if owner is not None and (len(row) <= owner[0] or row[owner[0]].strip() != owner[1]):
-            continue
+    for number, row in table.of(owner):
         try:
-            count = as_step(row[step])
+            count = as_step(row[table.step])
             attempt = int(row[at["attempt"]]) if "attempt" in at else 0
             found = cells.number(row[value], row[metric], number)
             error = row[at["uncertainty"]] if "uncertainty" in at else ""
@@ -134,38 +162,9 @@ def _long(
     return damaged
 
 
-def _owner(
-    header: list[str],
-    body: list[tuple[int, list[str]]],
-    at: Mapping[str, int],
-    path: Path,
-    series: str | None,
-) -> tuple[int, str] | None:
-    """Column and value that select one run; None where no column names runs."""
-    for name in ("name", "run name", "run", "run id", "run_id"):
-        if name not in at:
-            continue
-        column = at[name]
-        values = [row[column].strip() for _, row in body if len(row) > column]
-        ids = next((at[n] for n in ("run id", "run_id") if n in at), column)
-        keys = {row[ids].strip() for _, row in body if len(row) > max(ids, column)}
-        if len(set(values)) < len(keys):
-            column = ids  # Two runs of one name: only the id tells them apart.
-            values = [row[column].strip() for _, row in body if len(row) > column]
-        chosen = _choose(path, values, series)
-        return None if chosen is None else (column, chosen)
-    return None
-
-
-def _wide(
-    path: Path,
-    header: list[str],
-    step: int,
-    body: list[tuple[int, list[str]]],
-    rows: Rows,
-    cells: _Cells,
-    series: str | None,
-) -> list[int]:
+def _wide(table: _Table, rows: Rows, cells: _Cells) -> list[int]:
+    """Pour a table with one step a line into `rows`; the result is the damaged lines."""
+    header, step = table.header, table.step
     lower = [name.lower() for name in header]
     time = next((lower.index(name) for name in _TIMES if name in lower), None)
     split = {
@@ -174,20 +173,18 @@ def _wide(
         if column != step and lower[column] not in _NOT_METRICS and not name.endswith(_EXTREMES)
     }
     owners = [owner for owner, dash, name in split.values() if dash and re.search(r"\w", owner)]
-    chosen = _choose(path, owners, series) if owners else None
+    chosen = table.choose(owners) if owners else None
     owner = None
     at = {name: column for column, name in reversed(list(enumerate(lower)))}
     if not owners:
-        owner = _owner(header, body, {k: v for k, v in at.items() if k in _RUN_NAMES}, path, series)
+        owner = table.owner({k: v for k, v in at.items() if k in _RUN_NAMES})
     names = {
         column: natural(name)
         for column, (run, dash, name) in split.items()
         if name and (not dash or run == chosen) and (owner is None or column != owner[0])
     }
     damaged = []
-    for number, row in body:
-        if owner is not None and (len(row) <= owner[0] or row[owner[0]].strip() != owner[1]):
-            continue
+    for number, row in table.of(owner):
         try:
             count = as_step(row[step])
         except (ValueError, IndexError):

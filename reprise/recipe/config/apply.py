@@ -7,9 +7,9 @@ from functools import cached_property
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
+from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from reprise.core.nearby import did_you_mean
 from reprise.recipe.config.meaning import Keys
@@ -83,11 +83,21 @@ def apply(target: Target, line: Line, override: Override, opened: bool = False) 
         if override.is_delete():
             reason = " ".join(str(error).split())
             return fault("recipe-override-unknown-key.cannot-delete", line, reason=reason)
-        if "Could not override" in str(error):
+        if _is_unknown_key(error):
             return _unknown(target, line, key, bare)
         reason = " ".join(str(error).split())
         return fault("recipe-override-value.wrong-type", line, reason=reason, setting=key)
     return None
+
+
+def _is_unknown_key(error: Exception) -> bool:
+    """Whether Hydra refuses a plain override because the config has no such key.
+
+    Hydra raises such an error from OmegaConf's own; with any other cause the value is refused.
+    """
+    return isinstance(error, ConfigCompositionException) and isinstance(
+        error.__cause__, ConfigAttributeError | ConfigKeyError
+    )
 
 
 def _unknown(target: Target, line: Line, key: str, bare: str) -> Fault:

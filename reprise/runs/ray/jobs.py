@@ -17,11 +17,11 @@ from reprise.runs.ray.auth_token import read_token, token_refused
 from reprise.runs.ray.log_tail import ENDED, LogTail
 from reprise.runs.state.folder import RunFolder
 
-__all__ = ["ENDED", "Jobs", "import_jobs_sdk", "open_jobs"]
+__all__ = ["ENDED", "Jobs", "UnknownJob", "import_jobs_sdk", "open_jobs"]
 
+# Ray answers with status 500 and this text; nothing else of the answer says so.
 _NO_AGENT = "No available agent"
-# As Ray's SDK words an answer; an id or an address may hold these digits as well.
-_UNKNOWN_JOB = "status code 404"
+_NOT_FOUND = 404
 _AGENT_SECONDS = 90.0
 # A head that is reached answers in milliseconds; a long log, or a package that is stored, takes
 # longer.
@@ -33,6 +33,14 @@ _WRITE_SECONDS = 300.0
 def import_jobs_sdk() -> None:
     """Import what `Jobs` needs of Ray: two seconds, which can pass while something else starts."""
     importlib.import_module("ray.job_submission")
+
+
+class _NoSuchJob(RuntimeError):
+    """Ray answered that it has no such job."""
+
+
+class UnknownJob(CannotTell):
+    """Ray knows no job with this id: it never arrived, or Ray has forgotten it."""
 
 
 class Jobs:
@@ -59,6 +67,11 @@ class Jobs:
                 read = _READ_SECONDS if method == "GET" else _WRITE_SECONDS
                 options.setdefault("timeout", (_CONNECT_SECONDS, read))
                 return super()._do_request(method, endpoint, **options)
+
+            def _raise_error(self, r: Any) -> None:
+                if r.status_code == _NOT_FOUND:
+                    raise _NoSuchJob(f"Request failed with status code {_NOT_FOUND}: {r.text}.")
+                super()._raise_error(r)
 
         self._refusal = AuthenticationError
         self._token = token
@@ -131,25 +144,24 @@ class Jobs:
     def state(self, job_id: str) -> tuple[str, str]:
         """Ray's state of the job (PENDING, RUNNING, SUCCEEDED, ...) and its message.
 
-        Raises CannotTell when the API does not answer, OperatorError when it asks for another
-        token.
+        Raises UnknownJob when Ray has no such job, CannotTell when the API does not answer,
+        OperatorError when it asks for another token.
         """
         try:
             info = self._client.get_job_info(job_id)
         except self._refusal:
             raise self._refused() from None
         except (RuntimeError, OSError) as error:
-            raise CannotTell("run-jobs.state", self.address, job=job_id, reason=error) from None
+            kind = UnknownJob if isinstance(error, _NoSuchJob) else CannotTell
+            raise kind("run-jobs.state", self.address, job=job_id, reason=error) from None
         return str(info.status), info.message or ""
 
     def find(self, job_id: str) -> str | None:
         """Ray's state of the job, None when Ray knows no such job; CannotTell as for `state`."""
         try:
             return self.state(job_id)[0]
-        except CannotTell as error:
-            if _UNKNOWN_JOB in error.message:
-                return None
-            raise
+        except UnknownJob:
+            return None
 
     def log(self, job_id: str) -> str:
         """The job's whole log so far. Raises as `state`."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import orjson
 
+from reprise.triage.patterns import load_library
+
 __all__ = ["Failure", "Policy", "Triaged", "read_triaged", "why_not_again"]
 
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
@@ -19,7 +21,6 @@ _CONFIG = re.compile(
     r"ValidationError|GrammarParseError|UnsupportedInterpolationType|"
     r"ModuleNotFoundError|ImportError|AttributeError|NotImplementedError|AssertionError|"
     r"TypeError|ValueError|NameError|SyntaxError|KeyError|IndexError)\b"
-    r"|^Could not override|^Error merging override|^In '[^']*': |^Key '[^']*' is not in struct"
 )
 _DATA = re.compile(
     r"^(?:[\w.]*\.)?(?:FileNotFoundError|NotADirectoryError|IsADirectoryError|ArrowInvalid|"
@@ -38,18 +39,21 @@ _READ_ONLY = re.compile(r"Read-only file system|\[Errno 30\]|Permission denied|\
 _GONE = re.compile(
     r"ActorDied|ActorUnavailable|WorkerCrashed|NodeDied|RayletUnavailable|EngineDead|"
     r"ObjectLost|OwnerDied|Connection|Timeout|Broken ?[Pp]ipe|SIGKILL|unexpectedly|"
-    r"did not answer|could not be read|exit code (?:137|143|-9|-15)\b"
+    r"exit code (?:137|143|-9|-15)\b"
 )
 _Rules = tuple[tuple[re.Pattern[str], str], ...]
 _ALWAYS: _Rules = (
     (_DISK, "the storage is full: free space first"),
     (_READ_ONLY, "a file cannot be written: correct its permissions or its mount first"),
 )
+_INVALID = "the configuration or the code is invalid: the next attempt would fail the same way"
 _FRESH: _Rules = (
     (_MEMORY, "out of memory before the first step: the next attempt needs the same memory"),
     (_DATA, "the data or the model cannot be read: the next attempt would fail the same way"),
-    (_CONFIG, "the configuration or the code is invalid: the next attempt would fail the same way"),
+    (_CONFIG, _INVALID),
 )
+# Triage's category of a configuration that Hydra or verl refuses.
+_REFUSED = "config_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +84,15 @@ def read_triaged(file: Path, attempt: int) -> Triaged | None:
 class Failure:
     """How an attempt failed: its first error, and the last step that it recorded (None: none).
 
-    `resumed_from` is the step of the checkpoint that it began with.
+    `resumed_from` is the step of the checkpoint that it began with. `lost`: its job was out of
+    sight at its end, so that `error` says nothing of the reason.
     """
 
     error: str
     reached: int | None
     resumed_from: int | None = None
     triaged: Triaged | None = None
+    lost: bool = False
 
     @property
     def fresh(self) -> bool:
@@ -98,6 +104,8 @@ class Failure:
 
         The loss of a process does not show its reason: such failures never count as the same.
         """
+        if self.lost or other.lost:
+            return False
         kinds = {_VARIABLE.sub("#", item.error) for item in (self, other)}
         alike = len(kinds) == 1 and self.reached == other.reached
         return alike and bool(self.error) and not _GONE.search(self.error)
@@ -122,6 +130,8 @@ def why_not_again(failure: Failure, before: Failure | None) -> str | None:
     for pattern, why in rules:
         if pattern.search(failure.error):
             return why
+    if failure.fresh and _is_refused(failure.error):
+        return _INVALID
     if failure.triaged is not None:
         in_vain = _by_triage(failure.triaged, failure.fresh)
         if in_vain is not None:
@@ -129,6 +139,12 @@ def why_not_again(failure: Failure, before: Failure | None) -> str | None:
     if before is not None and failure.same_as(before):
         return "the previous attempt failed the same way at the same step"
     return None
+
+
+def _is_refused(error: str) -> bool:
+    """Whether triage's patterns know the line as a refused configuration."""
+    pattern = load_library().first(error)
+    return pattern is not None and pattern.category == _REFUSED
 
 
 def _by_triage(triaged: Triaged, fresh: bool) -> str | None:

@@ -296,7 +296,8 @@ def _reached(folder: RunFolder) -> int | None:
 def _failure(folder: RunFolder, number: int, cause: str) -> Failure:
     attempt = folder.read().attempt(number)
     triaged = read_triaged(folder.path / "triage.json", number)
-    return Failure(cause, _reached(folder), attempt.resumed_from, triaged)
+    lost = attempt.outcome is AttemptOutcome.LOST
+    return Failure(cause, _reached(folder), attempt.resumed_from, triaged, lost)
 
 
 def _stop(jobs: Jobs, job: str) -> bool:

@@ -1,6 +1,6 @@
 """`reprise curves show | compare`, `reprise reference ...` and `reprise report`.
 
-compare.py has what names a run or a reference, for all of them.
+The arguments that name a run are in reprise/cli/options.py, for all of them.
 """
 
 from __future__ import annotations

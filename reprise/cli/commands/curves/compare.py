@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from reprise.cli.commands.reproduce import AcceptOption, MarginOption, OutOption, SeriesOption
+from reprise.cli.options import AcceptOption, AnyRunArgument, MarginOption, OutOption, SeriesOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.cli.tables import print_table
 from reprise.core.errors import OperatorError
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from reprise.metrics import MetricTable
 
 __all__ = ["register"]
-
-_RunArgument = Annotated[
-    Path, typer.Argument(help="Run folder or its id, a metrics file, or a folder of files.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 @guard("curves show")
 def show(
-    run: _RunArgument,
+    run: AnyRunArgument,
     metric: Annotated[
         list[str] | None, typer.Option(help="Print all values of this metric (repeatable).")
     ] = None,
@@ -120,7 +116,7 @@ def _row(name: str, item: dict[str, Any]) -> tuple[str, ...]:
 
 @guard("curves compare")
 def compare(
-    run: _RunArgument,
+    run: AnyRunArgument,
     reference: Annotated[
         list[Path],
         typer.Option(help="Reference folder, another run or its id, or a recipe (repeatable)."),

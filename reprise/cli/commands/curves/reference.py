@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reprise.cli.commands.reproduce import AcceptOption
+from reprise.cli.options import AcceptOption, AnyRunsArgument
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.cli.tables import print_table
 from reprise.core.project import find_project
@@ -15,10 +15,6 @@ from reprise.core.project import find_project
 __all__ = ["register"]
 
 _Name = Annotated[str, typer.Argument(help="Recipe, or a folder (a path with a slash).")]
-_Runs = Annotated[
-    list[Path],
-    typer.Argument(help="Run folders or ids, metrics files, folders of files: one run each."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +30,7 @@ def register(app: typer.Typer) -> None:
 @guard("reference create")
 def create(
     name: _Name,
-    runs: _Runs,
+    runs: AnyRunsArgument,
     judge: Annotated[
         Path | None, typer.Option(help="judge.toml to use; default: the recipe's, if any.")
     ] = None,
@@ -53,7 +49,7 @@ def create(
 @guard("reference replace")
 def replace(
     name: _Name,
-    runs: _Runs,
+    runs: AnyRunsArgument,
     reason: Annotated[str, typer.Option(help="Why; it is recorded with the shifts.")],
     accept: AcceptOption = None,
     as_json: JsonFlag = False,

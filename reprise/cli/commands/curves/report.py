@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from reprise.cli.options import AnyRunsArgument
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.findings import Report
 from reprise.core.project import find_project
@@ -21,10 +22,7 @@ def register(app: typer.Typer) -> None:
 
 @guard("report")
 def report(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(help="Run folders or ids, metrics files, folders of files: one run each."),
-    ],
+    runs: AnyRunsArgument,
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
     as_json: JsonFlag = False,
 ) -> None:

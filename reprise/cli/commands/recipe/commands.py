@@ -12,11 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from reprise.cli.commands.recipe.inputs import (
-    AlgorithmOption,
     ModelArgument,
     ModelConfigOption,
-    OverridesArgument,
-    VerlOption,
     lines_of,
     load_recipe,
     script_report,
@@ -24,6 +21,7 @@ from reprise.cli.commands.recipe.inputs import (
     wide,
 )
 from reprise.cli.commands.recipe.plan import convert, plan_recipe
+from reprise.cli.options import AlgorithmOption, OverridesArgument, OverridesFileOption, VerlOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
@@ -74,7 +72,7 @@ def list_recipes(as_json: JsonFlag = False) -> None:
 def show(
     model: ModelArgument,
     overrides: OverridesArgument = None,
-    algorithm: AlgorithmOption = None,
+    algorithm: AlgorithmOption = "",
     full: Annotated[bool, typer.Option(help="Print the whole resolved config.")] = False,
     verl: VerlOption = None,
     as_json: JsonFlag = False,
@@ -129,13 +127,11 @@ def check(
         str, typer.Argument(help="Recipe; omit it with --script or --overrides.")
     ] = "",
     overrides: OverridesArgument = None,
-    algorithm: AlgorithmOption = None,
+    algorithm: AlgorithmOption = "",
     script: Annotated[
         Path | None, typer.Option(help="Bash launch script; it is parsed, not executed.")
     ] = None,
-    overrides_file: Annotated[
-        Path | None, typer.Option("--overrides", help="File with one override per line.")
-    ] = None,
+    overrides_file: OverridesFileOption = None,
     of_model: Annotated[
         str, typer.Option("--model", help="Recipe whose model and data the script trains.")
     ] = "",

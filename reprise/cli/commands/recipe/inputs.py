@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from reprise.recipe.load import Inputs, Loaded
 
 __all__ = [
-    "AlgorithmOption",
     "ModelArgument",
     "ModelConfigOption",
-    "OverridesArgument",
-    "VerlOption",
     "lines_of",
     "load_recipe",
     "script_report",
@@ -29,11 +26,6 @@ __all__ = [
 ]
 
 ModelArgument = Annotated[str, typer.Argument(help="Recipe, for example hy3.")]
-OverridesArgument = Annotated[list[str] | None, typer.Argument(help="Hydra overrides, after --.")]
-AlgorithmOption = Annotated[str | None, typer.Option("--algo", help="Group of recipes/algorithms.")]
-VerlOption = Annotated[
-    Path | None, typer.Option("--verl", help="Folder with verl, instead of the locked one.")
-]
 ModelConfigOption = Annotated[
     Path | None, typer.Option(help="config.json of the model, instead of the recipe card's.")
 ]
@@ -49,7 +41,7 @@ def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def lines_of(overrides: list[str] | None, algorithm: str | None) -> list[Any]:
+def lines_of(overrides: list[str] | None, algorithm: str) -> list[Any]:
     """The command line's overrides, that of the algorithm's group first."""
     from reprise.recipe.config.overrides import Line
 

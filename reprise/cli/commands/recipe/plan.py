@@ -12,14 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from reprise.cli.commands.recipe.inputs import (
-    AlgorithmOption,
     ModelArgument,
     ModelConfigOption,
-    OverridesArgument,
-    VerlOption,
     lines_of,
     load_recipe,
 )
+from reprise.cli.options import AlgorithmOption, OverridesArgument, VerlOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
@@ -32,7 +30,7 @@ __all__ = ["convert", "plan_recipe"]
 def plan_recipe(
     model: ModelArgument,
     overrides: OverridesArgument = None,
-    algorithm: AlgorithmOption = None,
+    algorithm: AlgorithmOption = "",
     gpu_memory: Annotated[
         float | None,
         typer.Option(min=1, max=1e6, help="GPU memory in GiB, instead of the recipe card's."),
