@@ -391,7 +391,7 @@ def test_scripts_without_an_end_are_left(text: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet="a=1.$(){}[]\"'\\ \n#&|;@:-+<>`", max_size=60))
 @example("1()")
-@example("`<\"[elif (]=|=;(<[.`\n\\:")
+@example('`<"[elif (]=|=;(<[.`\n\\:')
 @example("`<1#.+$( -`else $( )} ")
 def test_no_text_makes_a_traceback(text: str) -> None:
     read_text(text, Path("run.sh"))

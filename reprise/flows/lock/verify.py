@@ -119,15 +119,17 @@ def _tree(name: str, tree: Tree, site: Site) -> Row:
             row.state = "drift"
             row.fix = f"{fetches} if it is clean and yours to move; else lock the commit found"
         case Standing.OK if found.hidden:
-            row.state, row.expected = "dirty", "no importable file that git ignores"
-            shown = ", ".join(found.hidden[:5])
-            row.found = f"{len(found.hidden)} ignored files that Python would import: {shown}"
-            row.fix = (
-                f"git -C {path} ls-files --others --ignored --exclude-standard, then move them away"
-            )
+            _hidden(row, path, found.hidden)
         case Standing.OK:
             _submodules(row, path, tree)
     return row
+
+
+def _hidden(row: Row, path: Path, files: list[str]) -> None:
+    """Ignored files that Python would import make a checkout dirty."""
+    row.state, row.expected = "dirty", "no importable file that git ignores"
+    row.found = f"{len(files)} ignored files that Python would import: {', '.join(files[:5])}"
+    row.fix = f"`git -C {path} ls-files --others --ignored --exclude-standard`, then move them away"
 
 
 def _fetches(name: str) -> str:
@@ -153,6 +155,8 @@ def _submodules(row: Row, path: Path, tree: Tree) -> None:
             row.state, row.expected = "drift", f"submodule {place} at {sub.commit}"
             row.found = f"{found.standing.value} {found.head}".strip()
             row.fix = _fetches(row.entry)
+        elif found.hidden:
+            _hidden(row, path / place, found.hidden)
 
 
 def _data(name: str, data: Data, site: Site) -> Row:
