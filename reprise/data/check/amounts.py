@@ -121,7 +121,9 @@ def judge_samples(report: Report, scan: FileScan, repeats: Repeats, settings: Se
     if repeats.least != repeats.most:
         report.warn("data-samples.unequal", where, least=repeats.least, most=repeats.most)
     if repeats.most > 1 and n > 1:
-        report.warn("data-samples.too-large", where, n=n, counts=counts, most=repeats.most)
+        report.warn(
+            "data-samples.too-large", where, n=n, counts=counts, most=repeats.most, file=where
+        )
     elif each == 1 and repeats.prompts < _FEW_GENERATIONS:
         error = 50 / repeats.prompts**0.5
         report.warn("data-samples.too-few", where, counts=counts, error=error)

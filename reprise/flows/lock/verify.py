@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,12 +107,14 @@ def _tree(name: str, tree: Tree, site: Site) -> Row:
             row.fix = f"move it away; {fetches}"
         case Standing.UNKNOWN:
             row.state, row.message = "unknown", f"{path}: {found.problem}"
-            row.fix = f"git config --global --add safe.directory {path}, if the folder is trusted"
+            row.fix = (
+                f"git config --global --add safe.directory {_word(path)}, if the folder is trusted"
+            )
         case Standing.DIRTY:
             files = found.changed + found.untracked
             row.state, row.expected = "dirty", "no change"
             row.found = f"{len(files)} changed or untracked files: {', '.join(files[:5])}"
-            row.fix = f"git -C {path} status"
+            row.fix = f"git -C {_word(path)} status"
         case Standing.WRONG_TREE:
             row.state, row.expected, row.found = "drift", f"tree {tree.tree}", f"tree {found.tree}"
             row.fix = "correct the lock: `reprise lock update NAME --to COMMIT`"
@@ -129,7 +132,13 @@ def _hidden(row: Row, path: Path, files: list[str]) -> None:
     """Ignored files that Python would import make a checkout dirty."""
     row.state, row.expected = "dirty", "no importable file that git ignores"
     row.found = f"{len(files)} ignored files that Python would import: {', '.join(files[:5])}"
-    row.fix = f"`git -C {path} ls-files --others --ignored --exclude-standard`, then move them away"
+    listing = f"git -C {_word(path)} ls-files --others --ignored --exclude-standard"
+    row.fix = f"`{listing}`, then move them away"
+
+
+def _word(path: Path) -> str:
+    """The path as a word of a shell command."""
+    return shlex.quote(str(path))
 
 
 def _fetches(name: str) -> str:
