@@ -27,7 +27,7 @@ def cell(text: str) -> str:
 def section(rule: Rule) -> str:
     """The heading and the table of one rule."""
     rows = [
-        f"| {text.severity} | {cell(text.message)} | {cell(text.fix)} |"
+        f"| {text.severity} | {cell(text.message)} | {cell(text.shown_fix)} |"
         for text in rule.texts.values()
     ]
     table = ["| | message | fix |", "|---|---|---|", *rows] if rows else []

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 import string
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -31,10 +32,20 @@ __all__ = ["Rule", "Text", "is_text_name", "known_rules", "render", "rule_id", "
 _FILE = "rules.toml"
 
 
+class _Quoting(string.Formatter):
+    """`str.format` with one more conversion: `{path!q}` is a word of a shell command."""
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if conversion == "q":
+            return shlex.quote(str(value))
+        return super().convert_field(value, conversion)
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """One text of a rule: templates in the form of `str.format`, and values to try them with.
 
+    In a fix, `{path!q}` is quoted for a shell.
     `severity` is error, warning, note or unknown (the rule could not be evaluated).
     """
 
@@ -50,7 +61,12 @@ class Text:
 
     def render(self, values: Mapping[str, object]) -> tuple[str, str]:
         """Message and fix with `values` put in."""
-        return self.message.format_map(values), self.fix.format_map(values)
+        return self.message.format_map(values), _Quoting().vformat(self.fix, (), values)
+
+    @property
+    def shown_fix(self) -> str:
+        """The template of the fix as people read it."""
+        return self.fix.replace("!q}", "}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,8 +171,11 @@ def _checked(
     fetched: list[Path] = []
     if not train and not val:
         folder = _recipe_data(project, request.model)
-        train = _own("train") or existing(_filled(settings.train_files, folder), folder)
-        val = _own("val") or existing(_filled(settings.val_files, folder), folder)
+        own = read_overrides(request.overrides)
+        train, val = (
+            _own(role) or existing(_filled(names, folder), folder, f"data.{role}_files" in own)
+            for role, names in (("train", settings.train_files), ("val", settings.val_files))
+        )
         fetched = [path for path in [*train, *val] if path.is_relative_to(folder)]
     if not train and not val:
         raise OperatorError("data-file.none-given", command, command=command)

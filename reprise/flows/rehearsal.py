@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,6 +21,7 @@ from reprise.core.findings import Report
 from reprise.core.parallel import undisturbed
 from reprise.core.project import Project
 from reprise.flows.key import run_key
+from reprise.flows.package import package_env, refuse_shadowed
 from reprise.flows.start_model import start_model
 from reprise.flows.target import DEFAULT, Target
 from reprise.flows.triage.explain import triage_attempt
@@ -39,7 +40,6 @@ from reprise.rehearsal.toy import ToyData, write_toy
 from reprise.runs.ray.alone import alone_on_this_machine
 from reprise.runs.ray.jobs import Jobs, import_jobs_sdk
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, remove_leftovers, start_local_ray
-from reprise.runs.ray.runtime_env import merge_runtime_env
 from reprise.runs.state.attempt import AttemptEnd, AttemptOutcome, Job
 from reprise.runs.state.folder import RunFolder, progress_of, readable_runs
 from reprise.runs.state.pulse import here, supervised, supervising
@@ -124,6 +124,7 @@ class Rehearsal:
         python = self.options.place.python(self.project)
         # An override that Hydra refuses is reported before anything is created.
         self._compose(self._overrides())
+        refuse_shadowed(self.project, self._runtime_env({}))
         self.remove_leftovers()
         model, data = self.prepare()
         folder = self._new_folder(model, data)
@@ -257,16 +258,18 @@ class Rehearsal:
             hear(folder)
             folder.set_status(RunStatus.RUNNING)
             jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
-            files = (
-                self.project.root / "runtime_env.yaml",
-                self.options.place.runtime_env(self.project.recipes / MODEL),
-            )
-            runtime_env = merge_runtime_env(self.project.root, files, environment)
+            runtime_env = self._runtime_env(environment)
             dump_json(folder.path / "runtime_env.json", runtime_env)
             with self.console.training(folder.read().steps or 0) as display:
                 follower = Follower(display.step, display.phase)
                 number = folder.begin_attempt(None).number
                 return run_attempt(folder, number, jobs, Job(entrypoint, runtime_env), follower)
+
+    def _runtime_env(self, environment: Mapping[str, str]) -> dict[str, Any]:
+        """What Ray is given: the project's runtime environment and the recipe's, merged."""
+        of_recipe = self.options.place.runtime_env(self.project.recipes / MODEL)
+        files = (self.project.root / "runtime_env.yaml", of_recipe)
+        return package_env(self.project, files, environment)
 
     @contextlib.contextmanager
     def _ray(self, folder: RunFolder, python: Path, handle: int) -> Iterator[LocalRay]:

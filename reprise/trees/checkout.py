@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from reprise.trees.git import GitError, git
 
-__all__ = ["LOCKED_REF", "Checkout", "Standing", "gitlinks", "inspect"]
+__all__ = ["LOCKED_REF", "Checkout", "Standing", "gitlinks", "ignored_imports", "inspect"]
 
 # Set by `reprise setup` at the commit that it fetched; an operator's own work never moves it.
 LOCKED_REF = "refs/reprise/locked"
@@ -76,7 +78,7 @@ def _inspect(path: Path, commit: str, tree: str | None) -> Checkout:
         return Checkout(path, Standing.FOREIGN, problem="its repository has no commit")
     found = Checkout(path, Standing.OK, head, git("rev-parse", "HEAD^{tree}", cwd=path).strip())
     found.changed, found.untracked = _changed(path), _untracked(path)
-    found.hidden = _hidden(path)
+    found.hidden = ignored_imports(path)
     if head != commit:
         ours = _locked_ref(path) == head
         found.standing = Standing.SUPERSEDED if ours and found.clean else Standing.MOVED
@@ -120,11 +122,28 @@ def _untracked(path: Path) -> list[str]:
 _IMPORTED = (".py", ".so", ".pyd", ".pth", ".pyc")
 
 
-def _hidden(path: Path) -> list[str]:
-    """Ignored files that an import would find; not the caches that Python writes itself."""
+def ignored_imports(path: Path) -> list[str]:
+    """Ignored files that an import would find; not the caches that Python writes itself.
+
+    Files of a repository within the checkout, and of a folder behind a link, which git gives as
+    one name, are among them. Raises GitError.
+    """
     listed = git("ls-files", "--others", "--ignored", "--exclude-standard", "-z", cwd=path)
-    names = (name for name in listed.split("\0") if name.endswith(_IMPORTED))
-    return sorted(name for name in names if "__pycache__" not in name.split("/"))
+    names: list[str] = []
+    for name in listed.split("\0"):
+        if name and (path / name).is_dir():
+            names += [item.relative_to(path).as_posix() for item in _files_below(path / name)]
+        else:
+            names.append(name)
+    found = (name for name in names if name.endswith(_IMPORTED))
+    return sorted(name for name in found if "__pycache__" not in name.split("/"))
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """The files below a folder, which may be a link itself; links within are not followed."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".git"]
+        yield from (Path(parent, name) for name in files)
 
 
 def gitlinks(path: Path, commit: str) -> dict[str, str]:

@@ -96,7 +96,7 @@ def test_what_git_ignores_and_python_imports_is_a_finding(
     )
     assert row.state == "dirty" and "1 ignored files that Python would import" in row.found
     # The fix lists it as typed.
-    command = row.fix.partition(", then")[0].split()
+    command = row.fix.split("`")[1].split()
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert ("wandb/__init__.py" if how == "exclude" else "tool/fast.so") in listed
 

@@ -43,7 +43,7 @@ def explain(
         report.data |= {"rule": known.id, "layer": known.layer, "about": known.about}
         report.data["doc"] = f"docs/{known.doc}"
         report.data["texts"] = {
-            name: {"severity": text.severity, "message": text.message, "fix": text.fix}
+            name: {"severity": text.severity, "message": text.message, "fix": text.shown_fix}
             for name, text in known.texts.items()
         }
     report.passed("rule-unknown")

@@ -38,31 +38,66 @@ def judge_steps(report: Report, rows: int, pairs: int, where: str, settings: Set
         )
         return
     report.settle("data-batch")
-    total = settings.total_steps or steps * (settings.epochs or 1)
-    shown = _steps_text(rows, pairs, steps, total, settings)
+    ends = steps * settings.epochs if settings.epochs else None
+    shown = _steps_text(rows, pairs, steps, ends, settings)
     report.note("data-batch.steps", where, steps=shown)
-    if settings.save_freq is not None and settings.save_freq > total:
-        report.warn(
-            "data-batch.save-too-late",
+    stated = settings.total_steps
+    if stated and ends is not None and stated > ends:
+        report.failed(
+            "data-batch.epochs-first",
             where,
-            save_freq=settings.save_freq,
-            total=total,
-            suggested=max(1, total // 4),
+            stated=stated,
+            ends=ends,
+            epochs=settings.epochs,
+            steps=steps,
+            needed=-(-stated // steps),
         )
+    _judge_frequencies(report, where, settings, ends)
+
+
+def _judge_frequencies(report: Report, where: str, settings: Settings, ends: int | None) -> None:
+    """save_freq and test_freq against the steps of the run, as `recipe-steps-frequencies` does."""
+    stated = settings.total_steps
+    known = [count for count in (stated, ends) if count]
+    if not known:
+        return
+    total = min(known)
+    # verl saves and validates at its last step, which it reaches only within the epochs.
+    never = bool(stated and ends is not None and stated > ends)
+    for name, freq, thing in (
+        ("save_freq", settings.save_freq, "checkpoint"),
+        ("test_freq", settings.test_freq, "validation"),
+    ):
+        if freq is None or freq <= total:
+            continue
+        values = {"setting": f"trainer.{name}", "freq": freq, "total": total, "thing": thing}
+        values["suggested"] = max(1, total // 4)
+        if never:
+            report.failed("data-batch.never", where, **values)
+        else:
+            report.warn("data-batch.too-late", where, **values)
 
 
 def _power_of_two(rows: int) -> int:
     return 1 << max(0, rows.bit_length() - 1) if rows else 1
 
 
-def _steps_text(rows: int, pairs: int, steps: int, total: int, settings: Settings) -> str:
+def _steps_text(rows: int, pairs: int, steps: int, ends: int | None, settings: Settings) -> str:
+    """Steps of an epoch and of the run; nothing is said of the run where epochs are not known."""
     batch = settings.train_batch_size or 1
-    unused = rows % batch
-    text = f"{steps:,} steps/epoch (floor({rows:,} / {batch})), {unused:,} rows unused per epoch"
+    limit = settings.train_max_samples or -1
+    used = min(rows, limit) if limit > 0 else rows
+    text = (
+        f"{steps:,} steps/epoch (floor({used:,} / {batch})), {used % batch:,} rows unused per epoch"
+    )
     if pairs != rows:
         unique = steps_of(pairs, settings)
         text += f"; {unique:,} steps/epoch without repeats"
-    text += f"; {total:,} steps in total"
+    stated = settings.total_steps
+    if ends is not None:
+        text += f"; {min(stated or ends, ends):,} steps in total"
+    elif stated:
+        text += f"; at most {stated:,} steps (trainer.total_epochs is not known)"
     frequencies = [
         f"{name}={value}"
         for name, value in (("save_freq", settings.save_freq), ("test_freq", settings.test_freq))
@@ -86,7 +121,9 @@ def judge_samples(report: Report, scan: FileScan, repeats: Repeats, settings: Se
     if repeats.least != repeats.most:
         report.warn("data-samples.unequal", where, least=repeats.least, most=repeats.most)
     if repeats.most > 1 and n > 1:
-        report.warn("data-samples.too-large", where, n=n, counts=counts, most=repeats.most)
+        report.warn(
+            "data-samples.too-large", where, n=n, counts=counts, most=repeats.most, file=where
+        )
     elif each == 1 and repeats.prompts < _FEW_GENERATIONS:
         error = 50 / repeats.prompts**0.5
         report.warn("data-samples.too-few", where, counts=counts, error=error)

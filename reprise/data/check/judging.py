@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 
 from reprise.core.errors import CannotTell
 from reprise.core.findings import Report, Severity
 from reprise.core.rules import rule_id
 from reprise.data.check.router import Router
 from reprise.data.check.settings import Settings
+from reprise.data.read.chunks import Uncast
 from reprise.data.read.parquet import FIELDS
 from reprise.data.read.reading import Source
 from reprise.data.read.rows import PARTS, Fault
@@ -67,7 +70,7 @@ def _add_fault(report: Report, scan: FileScan, fault: Fault, rows: RowList) -> N
     fix = fault.fix
     if fault.rule == "data-columns":
         fix = _conversion(scan, fix)
-    fix = fix.replace("IN OUT", f"{scan.source.path} OUT.parquet")
+    fix = fix.replace("IN OUT", f"{shlex.quote(str(scan.source.path))} OUT.parquet")
     if fault.severity is Severity.ERROR:
         report.failed(fault.rule, where, message, fix)
     else:
@@ -167,15 +170,24 @@ def _judge_clash(report: Report, where: str, clash: Clash, image: str | None) ->
     report.failed("data-type.mixed", where, places=clash.text())
 
 
+def _dropped(uncast: Sequence[Uncast]) -> str:
+    """The options of `data convert` that leave out columns of several types.
+
+    Of the five fields, answers become texts and the others are needed.
+    """
+    columns = (re.split(r"[.\[]", item.path)[0] for item in uncast if item.mixed)
+    further = (name for name in columns if name not in FIELDS or name == "extra_info")
+    return "".join(f" --drop {shlex.quote(name)}" for name in dict.fromkeys(further))
+
+
 def _judge_later_chunks(report: Report, scan: FileScan) -> None:
     """Places that do not fit the types of the first 10 MiB, and texts that are read as dates."""
     where = str(scan.source.path)
     uncast = scan.chunks.uncast
     if uncast:
         listed = ", ".join(f"{item.path} (line {item.row}: {item.reason})" for item in uncast[:5])
-        report.failed(
-            "data-type.later-chunk", f"{where}:{uncast[0].row}", listed=listed, file=where
-        )
+        found = {"listed": listed, "file": where, "drop": _dropped(uncast)}
+        report.failed("data-type.later-chunk", f"{where}:{uncast[0].row}", **found)
     for name, shape in scan.chunks.first.fields.items():
         for path, row in shape.date_paths(name):
             if path in ("reward_model.ground_truth", "prompt[].content"):

@@ -172,6 +172,14 @@ def _nearly(key: str, name: str) -> bool:
     )
 
 
-def existing(files: Iterable[str], folder: Path) -> list[Path]:
-    """The recipe's files as paths, those that are relative taken from `folder`."""
-    return [path if path.is_absolute() else folder / path for path in map(Path, files)]
+def existing(files: Iterable[str], folder: Path, typed: bool = False) -> list[Path]:
+    """The recipe's files as paths, those that are relative taken from `folder`.
+
+    With `typed` an override names them: they are taken from where the command was typed, as
+    `recipe check` does, and from `folder` only if they are there alone.
+    """
+    found = []
+    for path in map(Path, files):
+        here = path.is_absolute() or (typed and (path.exists() or not (folder / path).exists()))
+        found.append(path if here else folder / path)
+    return found

@@ -20,11 +20,15 @@ CHUNK_BYTES = 10 << 20
 
 @dataclass(frozen=True, slots=True)
 class Uncast:
-    """A place that does not fit the types of the first chunk: why, and its first row."""
+    """A place that does not fit the types of the first chunk: why, and its first row.
+
+    `mixed`: the place has values of several types, which no column of parquet can hold either.
+    """
 
     path: str
     reason: str
     row: int
+    mixed: bool = False
 
 
 @dataclass(slots=True)
@@ -57,14 +61,17 @@ class Chunks:
 def _uncast(first: Shape, later: Shape, path: str) -> Iterator[Uncast]:
     """The places of a later chunk that cannot be cast to the first one's types."""
     have, want = later.main_kinds(), first.main_kinds()
-    row = min(later.kinds.values())
+    # The first row that differs, not the first of the chunk.
+    other = {kind: row for kind, row in later.kinds.items() if kind not in {*want, "null"}}
+    row = min((other or later.kinds).values())
     if len(want) > 1:
         return  # read as JSON, whatever it is
     if have and not want:
         yield Uncast(path, "was null in the first 10 MiB", row)
     elif not have <= want and not _casts(want, later):
         shown = "/".join(sorted(have))
-        yield Uncast(path, f"{shown} after {'/'.join(sorted(want))} in the first 10 MiB", row)
+        reason = f"{shown} after {'/'.join(sorted(want))} in the first 10 MiB"
+        yield Uncast(path, reason, row, mixed=True)
     elif want == {"struct"}:
         for key, shape in later.fields.items():
             inner = f"{path}.{key}" if path else key

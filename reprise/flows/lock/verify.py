@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -106,12 +107,14 @@ def _tree(name: str, tree: Tree, here: ThisMachine) -> Row:
             row.fix = f"move it away; {fetches}"
         case Standing.UNKNOWN:
             row.state, row.message = "unknown", f"{path}: {found.problem}"
-            row.fix = f"git config --global --add safe.directory {path}, if the folder is trusted"
+            row.fix = (
+                f"git config --global --add safe.directory {_word(path)}, if the folder is trusted"
+            )
         case Standing.DIRTY:
             files = found.changed + found.untracked
             row.state, row.expected = "dirty", "no change"
             row.found = f"{len(files)} changed or untracked files: {', '.join(files[:5])}"
-            row.fix = f"git -C {path} status"
+            row.fix = f"git -C {_word(path)} status"
         case Standing.WRONG_TREE:
             row.state, row.expected, row.found = "drift", f"tree {tree.tree}", f"tree {found.tree}"
             row.fix = "correct the lock: `reprise lock update NAME --to COMMIT`"
@@ -119,15 +122,23 @@ def _tree(name: str, tree: Tree, here: ThisMachine) -> Row:
             row.state = "drift"
             row.fix = f"{fetches} if it is clean and yours to move; else lock the commit found"
         case Standing.OK if found.hidden:
-            row.state, row.expected = "dirty", "no importable file that git ignores"
-            shown = ", ".join(found.hidden[:5])
-            row.found = f"{len(found.hidden)} ignored files that Python would import: {shown}"
-            row.fix = (
-                f"git -C {path} ls-files --others --ignored --exclude-standard, then move them away"
-            )
+            _hidden(row, path, found.hidden)
         case Standing.OK:
             _submodules(row, path, tree)
     return row
+
+
+def _hidden(row: Row, path: Path, files: list[str]) -> None:
+    """Ignored files that Python would import make a checkout dirty."""
+    row.state, row.expected = "dirty", "no importable file that git ignores"
+    row.found = f"{len(files)} ignored files that Python would import: {', '.join(files[:5])}"
+    listing = f"git -C {_word(path)} ls-files --others --ignored --exclude-standard"
+    row.fix = f"`{listing}`, then move them away"
+
+
+def _word(path: Path) -> str:
+    """The path as a word of a shell command."""
+    return shlex.quote(str(path))
 
 
 def _fetches(name: str) -> str:
@@ -153,6 +164,8 @@ def _submodules(row: Row, path: Path, tree: Tree) -> None:
             row.state, row.expected = "drift", f"submodule {place} at {sub.commit}"
             row.found = f"{found.standing.value} {found.head}".strip()
             row.fix = _fetches(row.entry)
+        elif found.hidden:
+            _hidden(row, path / place, found.hidden)
 
 
 def _data(name: str, data: Data, here: ThisMachine) -> Row:

@@ -26,6 +26,12 @@ from reprise.machines.registry import machine_of_lock
 from reprise.models.checkpoints.report import check_folder
 from reprise.recipe.plan.plan import setup_of
 from reprise.runs.ray.contact import contact_of
+from reprise.runs.ray.importable import (
+    check_ignored,
+    check_shadowed,
+    known_modules,
+    packages_of,
+)
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.ray.working_dir import LIMIT, Upload, check_size
 from reprise.runs.state.folder import RunFolder, readable_runs
@@ -63,6 +69,7 @@ def preflight(project: Project, task: TrainJob, where: Where, package: Upload) -
     _inputs(report, task)
     _lock(report, project, lock, where)
     check_size(report, package, "runtime_env.yaml")
+    _importable(report, project, lock, task, where, package)
     _images(report, lock, where)
     _hosts(report, task, where)
     on_hosts = where.site if where.kind == "hostfile" else None
@@ -140,6 +147,17 @@ def _lock(report: Report, project: Project, lock: Lock, where: Where) -> None:
         report.absorb(verify(project.lock, names, where.machine, here))
     else:
         report.passed("lock")
+
+
+def _importable(
+    report: Report, project: Project, lock: Lock, task: TrainJob, where: Where, package: Upload
+) -> None:
+    """What the package holds, or would hold, beyond the project and the locked commits."""
+    check_ignored(report, task.left_out)
+    if machine_of_lock(where.machine).packed:
+        return  # `lock verify runtime_env`, above, has looked for the rest.
+    known = known_modules(project.root, lock)
+    check_shadowed(report, package, known, task.python_path(), packages_of(lock))
 
 
 def _images(report: Report, lock: Lock, where: Where) -> None:

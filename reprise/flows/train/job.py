@@ -18,11 +18,13 @@ from reprise.core.project import Project
 from reprise.flows.data import data_dir
 from reprise.flows.rehearsal import MODEL as REHEARSAL
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
+from reprise.lock.read import read_lock
 from reprise.machines.registry import Machine
 from reprise.recipe.config.overrides import Line
 from reprise.recipe.load import Inputs, Loaded, launcher_environment, load
 from reprise.recipe.plan.plan import setup_of
 from reprise.recipe.rules.places import is_secret
+from reprise.runs.ray.importable import ignored_in_trees, pattern_of
 from reprise.runs.ray.runtime_env import merge_runtime_env
 from reprise.runs.ray.working_dir import Upload, walk
 from reprise.runs.supervise.resume import Resume, hydra_value
@@ -64,6 +66,7 @@ class TrainJob:
     """What is to be run, independent of where: composed recipe, overrides, fixed variables.
 
     `key` names what runs of one reference share (empty for a recipe without recorded runs).
+    `left_out` are importable files of locked checkouts that git ignores: they are not packed.
     """
 
     project: Project
@@ -75,6 +78,7 @@ class TrainJob:
     python: str
     checkpoints: str | None = None
     key: Mapping[str, Any] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     @property
     def values(self) -> dict[str, Any]:
@@ -169,10 +173,15 @@ class TrainJob:
         """What Ray will pack: the files of the project that no pattern leaves out."""
         return walk(self.project.root, self._merged({})["excludes"], respect_gitignore=False)
 
+    def python_path(self) -> list[str]:
+        """The entries of PYTHONPATH that the job is given, in order."""
+        return str(self._merged({})["env_vars"].get("PYTHONPATH", "")).split(":")
+
     def _merged(self, variables: Mapping[str, str]) -> dict[str, Any]:
-        """The runtime environment without run folders, wherever they are in the project."""
+        """The runtime environment without `left_out` and without run folders in the project."""
         root, runs = self.project.root, self.project.runs
         made = merge_runtime_env(root, self.files, variables)
+        made["excludes"] += [pattern_of(path) for path in self.left_out]
         if runs.is_relative_to(root):
             made["excludes"].append(f"/{runs.relative_to(root).as_posix()}")
         return made
@@ -214,7 +223,18 @@ def prepare_task(
         lines = [Line(text) for text in overrides]
         inputs = Inputs(shared=tuple(site.paths.shared().values()) or None)
         loaded = load(project.root, options.model, lines, inputs)
-    task = TrainJob(project, options.model, loaded, overrides, variables, files, python, key=key)
+    left_out = tuple(ignored_in_trees(project.root, read_lock(project.lock)))
+    task = TrainJob(
+        project,
+        options.model,
+        loaded,
+        overrides,
+        variables,
+        files,
+        python,
+        key=key,
+        left_out=left_out,
+    )
     task.variables |= {
         name: text
         for name, text in launcher_environment(task.loggers()).items()

@@ -10,6 +10,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
 from reprise.core.runtime_env import read_job_env
 from reprise.lock.model import Lock, Machine
+from reprise.runs.ray.importable import check_shadowed, known_modules, packages_of
 from reprise.runs.ray.working_dir import LIMIT, Upload, check_size, walk
 
 __all__ = ["IGNORE_GITIGNORE", "RuntimeEnv", "check_runtime_env", "read_runtime_env"]
@@ -57,7 +58,7 @@ def check_runtime_env(
 
     Rules: lock-shipped-size (below Ray's limit), lock-shipped-ignored (no ignore file drops code
     that is imported), lock-shipped-pythonpath (each entry contains its package, and none is
-    missing).
+    missing), lock-shipped-shadowed (no file hides a library's module).
     `data["package"]` gives the totals and the largest folders.
     """
     report = Report("lock verify")
@@ -71,6 +72,8 @@ def check_runtime_env(
     check_size(report, package, name)
     _ignored(report, env, package)
     _python_path(report, env, lock, machine, package)
+    known = known_modules(env.path.parent, lock)
+    check_shadowed(report, package, known, env.python_path, packages_of(lock))
     report.data["package"] = {
         "bytes": package.bytes,
         "limit": LIMIT,
