@@ -212,3 +212,20 @@ def test_assertions_of_the_user(text: str, state: State) -> None:
     )
     found = judge_run(reference.runs[0], asserted, 40)
     assert found.check("assertion").state is state
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_stated_factor_is_excluded_or_said(tmp_path: Path, name: str) -> None:
+    """Without a factor, twice the probs diff is at the limit of what four seeds detect."""
+    reference = loaded(name)
+    spec = reference.metrics.probs_diff
+    assert spec is not None
+    stated = {"probs_diff": spec.model_copy(update={"factor": 2.0})}
+    stated_reference = replace(reference, metrics=reference.metrics.model_copy(update=stated))
+    for index, seed in enumerate(reference.seeds):
+        others = without(stated_reference, index)
+        assert judge_run(reference.runs[index], others, reference.steps).outcome is not Outcome.FAIL
+        file = RECIPE / name / f"seed-{seed}.jsonl"
+        for factor, wanted in ((2.0, {State.FAILED}), (1.5, {State.FAILED, State.UNKNOWN})):
+            run = edited(tmp_path, file, scaled(PROBS, factor))
+            assert judged(run, others).check("probs-diff").state in wanted
