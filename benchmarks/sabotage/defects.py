@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 import verl.trainer.ppo.v1.trainer_base as trainer_base
-
 from reprise_plugins.sampler import FastReplayBuffer
 
 STALE_FROM = 11
