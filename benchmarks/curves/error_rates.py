@@ -1,6 +1,6 @@
 """Measure how often the verdict is wrong, with exact (Clopper-Pearson) bounds.
 
-    python benchmarks/curves/error_rates.py [--runs N] [--out FILE] [--docs]
+    python benchmarks/curves/error_rates.py [--runs N] [--only STUDY...] [--out FILE] [--docs]
 
 simulated: the whole verdict on runs of two models, for k = 1, 3, 5, 8 reference runs: correct ones
            (a FAIL is a false alarm) and one fault each (a PASS is a miss).
@@ -8,11 +8,14 @@ simulated: the whole verdict on runs of two models, for k = 1, 3, 5, 8 reference
            walk: rewards that drift, with the step noise and seed spread of the GPU rehearsals.
 recorded:  every recorded seed of the rehearsal (5 on a CPU, 10 on a GPU and the two judged there)
            against every reference that has the same settings, left out of its own; and all pairs.
-edited:    recorded seeds with one fault each, against the other four.
+edited:    every recorded seed of the rehearsal with one fault each, against the other four.
+sabotage:  real runs with one defect each (benchmarks/sabotage), and frozen actors on a GPU, against
+           the recorded seeds of their platform and engine.
 public:    18 public seed logs, each against the other five: the reward alone (MLPerf Training 6.1
            GRPO, mlcommons/training at aa344c7fb900e82ed19fb94aebfed50c63ab2204, Apache-2.0).
 
---docs writes the tables into docs/curves.md, between its markers.
+A fault is drawn in every second draw. --only leaves the other studies of FILE as they are. --docs
+writes the tables into docs/curves.md, between its markers.
 """
 
 from __future__ import annotations
@@ -23,14 +26,15 @@ import dataclasses
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from reprise.core.files import write_text
-from reprise.curves.judge import JudgeOptions, judge_run
+from reprise.curves.judge import Judgement, JudgeOptions, judge_run
 from reprise.curves.reference import (
     KlSpec,
     Metrics,
@@ -54,6 +58,7 @@ KS = (1, 3, 5, 8)
 STEPS = 40
 Values = dict[str, np.ndarray]
 Counts = Counter[str]
+Row = dict[str, Any]
 METRICS = Metrics(
     reward=RewardSpec(windows=4, range=(0, 1)),
     validation=ValidationSpec(metric=VALIDATION, rows=256),
@@ -146,35 +151,45 @@ FAULTS: dict[str, Callable[[Values], Values]] = {
     "half the speed": lambda run: run,
 }
 RATES = {"frozen": 0.0, "half the speed": 0.5}
+TWICE = "twice the detectable drop"
 
 
-def simulated(draws: int, rng: np.random.Generator) -> Iterator[dict[str, object]]:
+def simulated(draws: int, rng: np.random.Generator) -> Iterator[Row]:
     """Outcomes by model, k and fault: every draw has new references and a new run."""
     for name, model in (("learning", learning), ("walk", walk)):
         for k in KS:
-            counts: dict[str, Counts] = {fault: Counter() for fault in ("correct", *FAULTS)}
+            counts: dict[str, Counts] = {fault: Counter() for fault in ("correct", *FAULTS, TWICE)}
             for draw in range(draws):
                 runs = tuple(table_of(model(rng)) for _ in range(k))
                 reference = Reference("s", "", "recorded", STEPS, METRICS, runs, (None,) * k, {})
-                counts["correct"][outcome(table_of(model(rng)), reference)] += 1
-                # The rare event is the false alarm: a fault is drawn every fourth time.
-                if draw % 4 == 0:
+                correct = judged(table_of(model(rng)), reference)
+                counts["correct"][correct.outcome.value] += 1
+                if draw % 2 == 0:
                     for fault, edit in FAULTS.items():
                         run = table_of(edit(model(rng, RATES.get(fault, 1.0))))
                         counts[fault][outcome(run, reference)] += 1
+                    # What the verdict itself states for a drop over the whole run.
+                    drop = 2 * float(correct.check("resolution").numbers["smallest_whole"])
+                    run = table_of(dropped(REWARD, drop)(model(rng)))
+                    counts[TWICE][outcome(run, reference)] += 1
             for fault, found in counts.items():
                 yield {"model": name, "k": k, "run": fault, **found}
+            print(f"{name}, {k} reference runs", file=sys.stderr, flush=True)
+
+
+def judged(run: MetricTable, reference: Reference) -> Judgement:
+    """The verdict over the steps that both have."""
+    steps = min(int(run.training_steps()[-1]), reference.steps)
+    return judge_run(run, reference, steps, options=JudgeOptions(accepted=("length",)))
 
 
 def outcome(run: MetricTable, reference: Reference) -> str:
-    options = JudgeOptions(accepted=("length",))
-    return judge_run(run, reference, reference.steps, options=options).outcome.value
+    return judged(run, reference).outcome.value
 
 
-def recorded() -> Iterator[dict[str, object]]:
+def recorded() -> Iterator[Row]:
     """Recorded seeds against the references of the rehearsal, left out of their own."""
-    names = ("reference", "reference-gpu-fsdp", "reference-gpu-megatron")
-    references = {name: load_reference(RECIPE / name) for name in names}
+    references = {name: load_reference(RECIPE / name) for name in REFERENCES}
     runs = {n: list(r.runs) for n, r in references.items()}
     runs["judged on a GPU"] = [
         read_run(ROOT / f"benchmarks/gpu/runs/{n}-1.jsonl") for n in ("fsdp", "megatron")
@@ -183,9 +198,7 @@ def recorded() -> Iterator[dict[str, object]]:
         for name, reference in references.items():
             found: Counts = Counter()
             for table in tables:
-                steps = min(int(table.training_steps()[-1]), reference.steps)
-                options = JudgeOptions(accepted=("length",))
-                found[judge_run(table, reference, steps, options=options).outcome.value] += 1
+                found[outcome(table, reference)] += 1
             yield {"runs": source, "reference": name, **found}
     for name, reference in references.items():
         found = Counter()
@@ -195,11 +208,71 @@ def recorded() -> Iterator[dict[str, object]]:
                     single = dataclasses.replace(
                         reference, runs=(reference.runs[other],), seeds=(None,)
                     )
-                    found[judge_run(run, single, reference.steps).outcome.value] += 1
+                    found[outcome(run, single)] += 1
         yield {"runs": f"{name}, pairs", "reference": "one run", **found}
 
 
-def public() -> Iterator[dict[str, object]]:
+EDITS: dict[str, tuple[str, Callable[[float], float]]] = {
+    "reward x 10": (REWARD, lambda value: value * 10),
+    "reward negated": (REWARD, lambda value: -value),
+    "reward -0.3": (REWARD, lambda value: max(value - 0.3, 0.0)),
+    "validation -0.2": ("val-core/reprise/arithmetic/acc/mean@1", lambda value: value - 0.2),
+    "validation -0.3": ("val-core/reprise/arithmetic/acc/mean@1", lambda value: value - 0.3),
+    "probs diff x 2": (PROBS, lambda value: value * 2),
+    "probs diff x 2.5": (PROBS, lambda value: value * 2.5),
+    "KL x 10": (KL, lambda value: value * 10),
+    "KL x 100": (KL, lambda value: value * 100),
+    "entropy x 0.1": ("actor/entropy", lambda value: value / 10),
+    "gradient norm x 10": ("actor/grad_norm", lambda value: value * 10),
+    "length x 2": ("response_length/mean", lambda value: value * 2),
+}
+REFERENCES = ("reference", "reference-gpu-fsdp", "reference-gpu-megatron")
+
+
+def edited() -> Iterator[Row]:
+    """Every recorded seed with one fault, against the other four of its reference."""
+    for fault, (metric, edit) in EDITS.items():
+        for name in REFERENCES:
+            reference = load_reference(RECIPE / name)
+            found: Counts = Counter()
+            for index, seed in enumerate(reference.seeds):
+                rows = Rows("edited", attempt=1)
+                file = RECIPE / name / f"seed-{seed}.jsonl"
+                for line in file.read_text(encoding="utf-8").splitlines():
+                    record = json.loads(line)
+                    data = record["data"]
+                    data |= {metric: edit(data[metric])} if metric in data else {}
+                    rows.add_step(record["step"], data)
+                found[outcome(rows.table("edited"), reference.without(index))] += 1
+            yield {"run": fault, "reference": name, **found}
+
+
+def sabotage() -> Iterator[Row]:
+    """Recorded runs with a real defect; the checks that gave evidence."""
+    folder = ROOT / "benchmarks/sabotage"
+    kept = json.loads((folder / "recordings.json").read_text(encoding="utf-8"))
+    runs = [(folder / f"runs/{name}.jsonl", fact, "reference") for name, fact in kept.items()]
+    for engine in ("fsdp", "megatron"):
+        fact = {"defect": "frozen", "seed": 1}
+        file = ROOT / f"benchmarks/gpu/runs/frozen-{engine}.jsonl"
+        runs.append((file, fact, f"reference-gpu-{engine}"))
+    for file, fact, name in runs:
+        run = read_run(file)
+        verdict = judged(run, load_reference(RECIPE / name))
+        evidence = [c.rule for c in verdict.checks if c.state.value == "failed"]
+        open_ = [c.rule for c in verdict.checks if c.state.value == "unknown"]
+        yield {
+            "run": fact["defect"],
+            "seed": fact["seed"],
+            "steps": int(run.training_steps()[-1]),
+            "reference": name,
+            "outcome": verdict.outcome.value,
+            "failed": evidence,
+            "unknown": open_,
+        }
+
+
+def public() -> Iterator[Row]:
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with (HERE / "mlperf-grpo-reward.csv").open() as file:
         for row in csv.DictReader(file):
@@ -232,35 +305,93 @@ def interval(count: int, total: int) -> tuple[float, float]:
     return float(exact.low), float(exact.high)
 
 
-def rate(row: dict[str, object], name: str) -> str:
-    total = sum(int(row.get(key, 0)) for key in ("PASS", "FAIL", "INCONCLUSIVE"))  # type: ignore[call-overload]
-    count = int(row.get(name, 0))  # type: ignore[call-overload]
-    low, high = interval(count, total)
-    return f"{count / total:.1%} ({low:.1%}-{high:.1%})"
+OUTCOMES = ("PASS", "FAIL", "INCONCLUSIVE")
 
 
-def tables(results: dict[str, list[dict[str, object]]]) -> str:
+def total(row: Row) -> int:
+    return sum(int(row.get(key, 0)) for key in OUTCOMES)
+
+
+def percent(row: Row, name: str) -> str:
+    return f"{100 * int(row.get(name, 0)) / total(row):.3g}"
+
+
+def most(row: Row, name: str) -> str:
+    """The upper end of the interval of a rate, in percent."""
+    return f"{100 * interval(int(row.get(name, 0)), total(row))[1]:.1f}"
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    lines = ["", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    return lines + [f"| {' | '.join(map(str, row))} |" for row in rows]
+
+
+def tables(results: dict[str, list[Row]]) -> str:
     """The measured rates as Markdown."""
+    simulated = results["simulated"]
+    draws = {total(row) for row in simulated if row["run"] != "correct"}
     lines = [
-        "Percentages with 95 % Clopper-Pearson intervals.",
-        "",
-        "| model | k | run | draws | PASS | FAIL | INCONCLUSIVE |",
-        "|---|---|---|---|---|---|---|",
+        "**Simulated correct runs**, percent of "
+        f"{total(simulated[0])} draws a row; in brackets the upper end of the 95 % "
+        "Clopper-Pearson interval of FAIL, the false alarm:",
     ]
-    for row in results["simulated"]:
-        total = sum(int(row.get(key, 0)) for key in ("PASS", "FAIL", "INCONCLUSIVE"))  # type: ignore[call-overload]
-        cells = [str(row["model"]), str(row["k"]), str(row["run"]), str(total)]
-        cells += [rate(row, key) for key in ("PASS", "FAIL", "INCONCLUSIVE")]
-        lines.append(f"| {' | '.join(cells)} |")
+    lines += markdown(
+        ("model", "reference runs", "PASS", "FAIL", "INCONCLUSIVE"),
+        (
+            [
+                row["model"],
+                row["k"],
+                percent(row, "PASS"),
+                f"{percent(row, 'FAIL')} (≤ {most(row, 'FAIL')})",
+                percent(row, "INCONCLUSIVE"),
+            ]
+            for row in simulated
+            if row["run"] == "correct"
+        ),
+    )
     lines += [
         "",
-        "| correct runs | against | PASS | FAIL | INCONCLUSIVE |",
-        "|---|---|---|---|---|",
+        f"**Simulated faults**, {', '.join(map(str, sorted(draws)))} draws a cell: percent PASS "
+        "(the upper end of its interval) / percent FAIL, by the number of reference runs; the rest "
+        "is INCONCLUSIVE.",
     ]
-    for row in [*results["recorded"], *results["public"]]:
-        cells = [str(row["runs"]), str(row["reference"])]
-        cells += [str(row.get(key, 0)) for key in ("PASS", "FAIL", "INCONCLUSIVE")]
-        lines.append(f"| {' | '.join(cells)} |")
+    cells: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for row in simulated:
+        if row["run"] != "correct":
+            shown = f"{percent(row, 'PASS')} (≤ {most(row, 'PASS')}) / {percent(row, 'FAIL')}"
+            cells[str(row["model"]), str(row["run"])][int(row["k"])] = shown
+    lines += markdown(
+        ("model", "fault", *(f"k = {k}" for k in KS)),
+        ([model, fault, *(found[k] for k in KS)] for (model, fault), found in cells.items()),
+    )
+    lines += ["", "**Recorded correct runs**, numbers of verdicts:"]
+    lines += markdown(
+        ("correct runs", "against", *OUTCOMES),
+        (
+            [row["runs"], row["reference"], *(row.get(key, 0) for key in OUTCOMES)]
+            for row in [*results["recorded"], *results["public"]]
+        ),
+    )
+    lines += ["", "**Recorded seeds with one fault**, each against the other four:"]
+    lines += markdown(
+        ("fault", "of", *OUTCOMES),
+        (
+            [row["run"], row["reference"], *(row.get(key, 0) for key in OUTCOMES)]
+            for row in results["edited"]
+        ),
+    )
+    lines += ["", "**Real runs with one defect** (benchmarks/sabotage):"]
+    lines += markdown(
+        ("defect", "steps", "against", "verdict", "failed", "unknown"),
+        (
+            [
+                *(row[name] for name in ("run", "steps", "reference", "outcome")),
+                ", ".join(row["failed"]),
+                ", ".join(row["unknown"]),
+            ]
+            for row in results["sabotage"]
+        ),
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -268,26 +399,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=250, help="draws of each model and k")
-    parser.add_argument("--out", type=Path, help="write the results as JSON")
+    parser.add_argument("--runs", type=int, default=366, help="draws of each model and k")
+    parser.add_argument("--only", nargs="*", choices=STUDIES, help="studies to run; default: all")
+    parser.add_argument("--out", type=Path, default=HERE / "results.json")
     parser.add_argument("--docs", action="store_true", help="write the tables into docs/curves.md")
     options = parser.parse_args()
-    rng = np.random.default_rng(20260101)
-    results: dict[str, list[dict[str, object]]] = {
-        "recorded": list(recorded()),
-        "public": list(public()),
-        "simulated": list(simulated(options.runs, rng)),
-    }
-    text = json.dumps(results, indent=1) + "\n"
-    if options.out:
-        write_text(options.out, text)
+    results: dict[str, list[Row]] = {}
+    if options.out.is_file():
+        results = json.loads(options.out.read_text(encoding="utf-8"))
+    for name in STUDIES if options.only is None else options.only:
+        if name == "simulated":
+            results[name] = list(simulated(options.runs, np.random.default_rng(20260101)))
+        else:
+            results[name] = list(STUDIES[name]())
+        write_text(options.out, json.dumps(results, indent=1) + "\n")
     if options.docs:
         page = DOCS.read_text(encoding="utf-8")
         before, _, rest = page.partition(MARKS[0])
         _, _, after = rest.partition(MARKS[1])
         write_text(DOCS, f"{before}{MARKS[0]}\n{tables(results)}{MARKS[1]}{after}")
-    sys.stdout.write(text)
     return 0
+
+
+STUDIES: dict[str, Callable[..., Iterator[Row]]] = {
+    "recorded": recorded,
+    "public": public,
+    "edited": edited,
+    "sabotage": sabotage,
+    "simulated": simulated,
+}
 
 
 if __name__ == "__main__":

@@ -155,11 +155,11 @@ def _mismatch(
             checks.append(ceiling(table, spec, spec.ceiling, expected))
         run = valid_probs_diff(table, spec)
         seeds = [valid_probs_diff(one, spec) for one in reference.runs]
-        checks.append(against_seeds("probs-diff", run, seeds, steps))
+        checks.append(against_seeds("probs-diff", run, seeds, steps, spec.factor))
     if kl := reference.metrics.kl:
         run = table.series(kl.metric).finite()
         seeds = [one.series(kl.metric).finite() for one in reference.runs]
-        checks.append(against_seeds("kl", run, seeds, steps))
+        checks.append(against_seeds("kl", run, seeds, steps, kl.factor))
     return checks
 
 

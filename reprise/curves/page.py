@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import html
-import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from typing import Any
 
 from reprise.core.findings import Finding, State
 from reprise.curves.checks.mismatch import valid_probs_diff
 from reprise.curves.panels import Curve, Panel, panel
+from reprise.curves.past import Past, cause_section, flat, moment, time_line
 from reprise.curves.reference import Reference
 from reprise.curves.result import CheckResult, Difference, Judgement, WindowResult, number
 from reprise.metrics import MetricTable, Series
@@ -28,8 +26,8 @@ _FURTHER = (
     "perf/total_num_tokens",
 )
 # Facts of a run that have a section of their own, or are of no use to a reader.
-_APART = {"attempts", "hosts", "given", "forced"}
-_TIMES = {"created", "started", "ended", "stop"}
+_APART = {"attempts", "given", "forced"}
+_NO_PAST = Past()
 
 
 def _asset(name: str) -> str:
@@ -71,8 +69,9 @@ def verdict_page(
     table: MetricTable,
     reference: Reference,
     provenance: Mapping[str, object],
+    past: Past = _NO_PAST,
 ) -> str:
-    """The report of one judged run: the verdict first, then its reasons."""
+    """The report of one judged run: the verdict first, then its reasons, then what happened."""
     outcome = judgement.outcome.value
     runs = f"{judgement.reference_runs} {reference.kind} reference run"
     runs += "s" * (judgement.reference_runs != 1)
@@ -82,6 +81,7 @@ def verdict_page(
         f'<header><p class="verdict {outcome}">{outcome}</p><h1>{_text(judgement.run)}</h1>',
         f"<p>Against <strong>{_text(reference.name)}</strong>: {_text(runs)}, {steps}.</p>",
         f"<p>{_text(_sentence(judgement.smallest))}. {odds}</p>{_undecided(judgement)}</header>",
+        cause_section(past),
         f"<section><h2>Checks</h2>{_checks(judgement.checks)}</section>",
         f"<section><h2>Curves</h2>{_LEGEND}"
         f'<div class="charts">{_charts(judgement, table, reference)}</div></section>',
@@ -89,6 +89,7 @@ def verdict_page(
         f"<section><h2>Differences</h2>{_differences(judgement.differences)}</section>",
         f"<section><h2>Findings</h2>{_findings(judgement.all_notes())}</section>",
         f"<section><h2>Attempts</h2>{_attempts(provenance)}</section>",
+        f"<section><h2>Time line</h2>{_time_line(past)}</section>",
         f"<section><h2>This run</h2>{_facts('This run', provenance)}</section>",
         f"<section><h2>Reference</h2>{_facts('Reference', _origin(reference))}</section>",
     ]
@@ -225,13 +226,6 @@ def _findings(found: Sequence[Finding]) -> str:
     return _table("Findings", ("severity", "where", "message"), rows)
 
 
-def _moment(value: object) -> str:
-    """Seconds since the epoch as a time in UTC."""
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        return "unknown"
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(value))
-
-
 def _attempts(provenance: Mapping[str, object]) -> str:
     attempts = provenance.get("attempts")
     if not isinstance(attempts, list) or not attempts:
@@ -242,8 +236,8 @@ def _attempts(provenance: Mapping[str, object]) -> str:
         rows.append(
             [
                 _text(item.get("number", "unknown")),
-                _moment(item.get("started")),
-                _moment(item.get("ended")),
+                moment(item.get("started")),
+                moment(item.get("ended")),
                 _text("the start" if resumed is None else f"step {resumed}"),
                 _text(item.get("reached", "unknown")),
                 _text(item.get("outcome", "unknown")),
@@ -254,28 +248,20 @@ def _attempts(provenance: Mapping[str, object]) -> str:
     return _table("Attempts", names, rows)
 
 
+def _time_line(past: Past) -> str:
+    rows = time_line(past)
+    if not rows:
+        return "<p>Not recorded: events and alarms are those of a run folder.</p>"
+    return _table("Time line", ("time", "attempt", "event", "details"), rows)
+
+
 def _facts(caption: str, facts: Mapping[str, object]) -> str:
     rows = [
         [f"<code>{_text(key)}</code>", _text(value)]
-        for key, value in _plain(facts)
+        for key, value in flat(facts)
         if key.partition(".")[0] not in _APART
     ]
     return _table(caption, ("name", "value"), rows) if rows else "<p>Nothing is recorded.</p>"
-
-
-def _plain(facts: Mapping[str, Any], stem: str = "") -> Iterable[tuple[str, str]]:
-    """Facts as text, nested ones by dotted names; what is empty or not known is left out."""
-    for key, value in sorted(facts.items()):
-        name = f"{stem}{key}"
-        if isinstance(value, Mapping):
-            yield from _plain(value, f"{name}.")
-        elif key in _TIMES:
-            yield name, _moment(value)
-        elif isinstance(value, list | tuple):
-            if value:
-                yield name, ", ".join(str(item) for item in value)
-        elif value not in (None, ""):
-            yield name, str(value)
 
 
 def _origin(reference: Reference) -> dict[str, object]:
@@ -288,10 +274,12 @@ def runs_page(
     names: Sequence[str],
     tables: Sequence[MetricTable],
     differences: Sequence[tuple[str, Sequence[Difference]]] = (),
+    pasts: Sequence[Past] = (),
 ) -> str:
-    """Several runs on one page: the last values, the curves, and how the inputs differ.
+    """Several runs on one page: last values, curves, how the inputs differ, and what happened.
 
-    `differences`: the name of a run, and how it differs from the first one.
+    `differences`: the name of a run, and how it differs from the first one. `pasts`: one a run, or
+    none.
     """
     shared = [m for m in tables[0].names if sum(m in table for table in tables) > 1]
     judged = [m for m in shared if m.startswith(("critic/rewards/mean", "val-core/"))]
@@ -327,4 +315,9 @@ def runs_page(
     for name, found in differences:
         title = f"How {name} differs from {names[0]}"
         body.append(f"<section><h2>{_text(title)}</h2>{_differences(found)}</section>")
+    for name, past in zip(names, pasts, strict=False):
+        body.append(cause_section(past, f"Failure of {name}"))
+        if past.events:
+            title = f"Time line of {name}"
+            body.append(f"<section><h2>{_text(title)}</h2>{_time_line(past)}</section>")
     return _document(f"{len(names)} runs", "\n".join(body))

@@ -78,7 +78,8 @@ class ProbsDiffSpec(_Strict):
     """Mean difference between rollout and training probabilities; never its `_max`.
 
     `ceiling` and `share_above`: at most that share of steps above the ceiling. `decay`: the last
-    quarter's median must be at least a fifth below the highest quarter's.
+    quarter's median must be at least a fifth below the highest quarter's. `factor`: the ratio to
+    the reference runs that a PASS must exclude.
     """
 
     metric: str = "training/rollout_probs_diff_mean"
@@ -86,12 +87,17 @@ class ProbsDiffSpec(_Strict):
     ceiling: Annotated[float, Field(gt=0)] | None = None
     share_above: Annotated[float, Field(ge=0, le=1)] = 0.15
     decay: bool = False
+    factor: Annotated[float, Field(gt=1)] | None = None
 
 
 class KlSpec(_Strict):
-    """The k3 estimate of the KL divergence between rollout and training policies."""
+    """The k3 estimate of the KL divergence between rollout and training policies.
+
+    `factor`: the ratio to the reference runs that a PASS must exclude.
+    """
 
     metric: str = "rollout_corr/k3_kl"
+    factor: Annotated[float, Field(gt=1)] | None = None
 
 
 class Metrics(_Strict):
@@ -194,7 +200,7 @@ def load_reference(path: Path) -> Reference:
 
 
 def _overlay(folder: Path, metrics: Metrics, report: Report) -> Metrics:
-    """The recorded metrics with the range and assertions that the recipe's judge.toml adds.
+    """The recorded metrics with the range, factors and assertions that judge.toml adds.
 
     A reference keeps what it was recorded with; what judge.toml says of a run as such holds for
     every reference of the recipe.
@@ -208,7 +214,12 @@ def _overlay(folder: Path, metrics: Metrics, report: Report) -> Metrics:
     reward = metrics.reward
     if reward.range is None and stated.reward.metric == reward.metric:
         reward = reward.model_copy(update={"range": stated.reward.range})
-    return metrics.model_copy(update={"assertions": assertions, "reward": reward})
+    update: dict[str, object] = {"assertions": assertions, "reward": reward}
+    for name in ("probs_diff", "kl"):
+        own, other = getattr(metrics, name), getattr(stated, name)
+        if own is not None and other is not None and own.factor is None:
+            update[name] = own.model_copy(update={"factor": other.factor})
+    return metrics.model_copy(update=update)
 
 
 def read_judge(file: Path, report: Report) -> Metrics | None:

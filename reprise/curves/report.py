@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from reprise.core.files import write_text, writing
+from reprise.curves.past import Past
 from reprise.curves.reference import Reference
 from reprise.curves.result import Judgement
 from reprise.metrics import MetricTable
@@ -19,10 +20,12 @@ def write_report(
     table: MetricTable,
     reference: Reference,
     provenance: Mapping[str, object],
+    past: Past | None = None,
 ) -> None:
     """Write verdict.json, curves.png and report.html into `folder`, which must exist.
 
     `provenance` describes the run (seed, lock, versions, machine); its values must be JSON values.
+    `past`: what happened to it, where that is recorded.
     Raises OSError as the file system gives it.
     """
     # Altair takes a second to import; code that only reads or judges curves does not need it.
@@ -34,4 +37,5 @@ def write_report(
     write_verdict(folder, judgement, reference, provenance)
     with writing(folder / "curves.png") as file:
         file.write(png)
-    write_text(folder / "report.html", verdict_page(judgement, table, reference, provenance))
+    page = verdict_page(judgement, table, reference, provenance, past or Past())
+    write_text(folder / "report.html", page)

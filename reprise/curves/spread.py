@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from reprise.metrics import Series
 from reprise.metrics.table import FloatArray
@@ -106,7 +106,7 @@ def bounds(
         variance = (prior.freedom * prior.deviation**2 + freedom * variance) / total
         freedom = total
     deviation = np.sqrt(variance)
-    critical = np.asarray(stats.t.isf(alpha, freedom), dtype=np.float64)
+    critical = np.asarray(-special.stdtrit(freedom, alpha), dtype=np.float64)
     error = deviation * np.sqrt(1 + 1 / runs)
     shift = np.array([_shift(float(c), float(f)) for c, f in zip(critical, freedom, strict=True)])
     return Bounds(mean, deviation, critical * error, shift * error, freedom, runs)
@@ -131,9 +131,13 @@ def _shift(critical: float, freedom: float) -> float:
     """Shift, in standard errors, after which a t statistic passes `critical` with POWER."""
 
     def missing(shift: float) -> float:
-        return float(stats.nct.sf(critical, freedom, shift)) - POWER
+        below = float(special.nctdtr(freedom, shift, critical))
+        # The fast function gives NaN far from the origin, where the slow one still answers.
+        above = 1 - below if np.isfinite(below) else float(stats.nct.sf(critical, freedom, shift))
+        return above - POWER
 
-    return float(optimize.brentq(missing, 0.0, 10 * critical + 10))
+    # With one degree of freedom, the fewest there are, it is 1.65 times the critical value.
+    return float(optimize.brentq(missing, 0.0, 2 * critical + 10))
 
 
 def needed_runs(deviation: float, margin: float, alpha: float, each: float = 1.0) -> int | None:
@@ -143,7 +147,7 @@ def needed_runs(deviation: float, margin: float, alpha: float, each: float = 1.0
     """
     for runs in range(3, 41):
         freedom = each * (runs - 1)
-        critical = float(stats.t.isf(alpha, freedom))
+        critical = -float(special.stdtrit(freedom, alpha))
         if _shift(critical, freedom) * deviation * np.sqrt(1 + 1 / runs) <= margin:
             return runs
     return None

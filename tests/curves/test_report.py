@@ -38,6 +38,12 @@ class Page(HTMLParser):
         self.text = ""
         self.tags: list[tuple[str, dict[str, str | None]]] = []
 
+    @classmethod
+    def read(cls, file: Path) -> Page:
+        page = cls()
+        page.feed(file.read_text(encoding="utf-8"))
+        return page
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.links += [
             value or "" for name, value in attrs if name in ("src", "href", "xlink:href")
@@ -173,3 +179,67 @@ def test_facts_are_for_readers(tmp_path: Path, inputs: tuple[Path, Path]) -> Non
     page.feed((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "2026-11-30 11:32:01 UTC" in page.text and "1796038" not in page.text
     assert "data_sha256.train" in page.text
+
+
+def test_what_happened_is_on_the_page(tmp_path: Path, inputs: tuple[Path, Path]) -> None:
+    """Events, alarms and the explained failure of a run folder, in the verdict and `report`."""
+    run = tmp_path / "20260101T000000Z-def"
+    write(run / "metrics" / "attempt-1.jsonl", records(77)[:31])
+    state = {"model": "toy", "steps": 40, "seed": 77, "hosts": [{"name": "node-1", "slots": 8}]}
+    (run / "run.json").write_text(json.dumps(state))
+    alarm = {"severity": "error", "where": "actor/entropy@12", "message": "<entropy> collapsed"}
+    events = [
+        {"time": 1796038427.7, "event": "submit", "attempt": 1, "job": "job-1", "resumed": None},
+        {"time": 1796038500, "event": "alarm", "attempt": 1, "fix": "stop the run", **alarm},
+        {"time": None, "event": "ray stopped", "left": [], "waited": {"seconds": 3}},
+    ]
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    (run / "events.jsonl").write_text(lines + '{"time": 17960')
+    root = {"file": "attempt-1.log", "line": 812, "text": "CUDA out of memory", "host": "node-1"}
+    cause = {"title": "GPU memory", "attempt": 1, "root": root | {"advice": ["lower the batch"]}}
+    (run / "triage.json").write_text(json.dumps(cause))
+    out = tmp_path / "out"
+    compared = ["curves", "compare", str(run), "--reference", str(inputs[1]), "--out", str(out)]
+    CliRunner().invoke(app, compared)
+    several = CliRunner().invoke(
+        app, ["report", str(run), str(inputs[0]), "--out", str(out / "all.html")]
+    )
+    assert several.exit_code == 0, several.output
+    for name in ("report.html", "all.html"):
+        page = Page()
+        page.feed((out / name).read_text(encoding="utf-8"))
+        for text in (
+            "2026-11-30 11:33:47 UTC",
+            "job: job-1",
+            "alarm: error",
+            "<entropy> collapsed",
+            "stop the run",
+            "waited.seconds: 3",
+            "GPU memory",
+            "attempt-1.log:812",
+            "CUDA out of memory",
+            "lower the batch",
+        ):
+            assert text in page.text, (name, text)
+        assert page.open == [] and "None" not in page.text and "1796038" not in page.text
+    assert "name=node-1 slots=8" in Page.read(out / "report.html").text
+
+
+def test_print_is_dark_on_light_whatever_the_screen() -> None:
+    """Every colour of the dark theme is set again for print, to the value of the light one."""
+    style = (ROOT / "reprise/curves/page.css").read_text(encoding="utf-8")
+    dark = re.search(r"prefers-color-scheme: dark\) \{ :root \{(.*?)\}", style, re.DOTALL)
+    printed = re.search(r"@media print \{\s*:root \{(.*?)\}", style, re.DOTALL)
+    light = re.search(r":root \{(.*?)\}", style, re.DOTALL)
+    assert dark and printed and light
+    assert style.index("@media print") > style.index("prefers-color-scheme: dark")
+
+    def colours(text: str) -> dict[str, str]:
+        return dict(re.findall(r"(--[\w-]+): ([^;\s]+)", text))
+
+    on_paper = colours(printed[1])
+    assert colours(dark[1]).keys() <= on_paper.keys()
+    own = {"--text", "--soft"}
+    assert {k: v for k, v in on_paper.items() if k not in own} == {
+        k: v for k, v in colours(light[1]).items() if k not in own
+    }

@@ -116,7 +116,9 @@ def _log_medians(series: Series, windows: list[tuple[int, int]], floor: float) -
     """Log of each window's median, shape (W,); NaN where under half of the steps are valid."""
     medians = np.full(len(windows), np.nan)
     for i, (first, last) in enumerate(windows):
-        part = series.between(first, last).values
-        if len(part) >= ENOUGH * (last - first + 1):
-            medians[i] = np.log(max(float(np.median(part)), floor))
+        begin, end = np.searchsorted(series.steps, [first, last + 1])
+        part = np.sort(series.values[begin:end])
+        if len(part) >= max(1, ENOUGH * (last - first + 1)):
+            middle = (part[(len(part) - 1) // 2] + part[len(part) // 2]) / 2
+            medians[i] = np.log(max(float(middle), floor))
     return medians

@@ -32,13 +32,18 @@ def valid_probs_diff(table: MetricTable, spec: ProbsDiffSpec) -> Series:
     return series.keep(~np.isin(series.steps, invalid))
 
 
-def against_seeds(rule: str, run: Series, seeds: list[Series], steps: int) -> CheckResult:
+def against_seeds(
+    rule: str, run: Series, seeds: list[Series], steps: int, factor: float | None = None
+) -> CheckResult:
     """The level of `run` against that of the reference runs, from above.
 
     `rule` is "probs-diff" or "kl". Where the references' spread could hide a factor of the
-    level's resolution, the check could not have failed, and is unknown.
+    level's resolution, the check could not have failed, and is unknown. A stated `factor` takes
+    the resolution's place: it must be detectable, and outside the run's own error.
     """
     metric, level = run.metric, _LEVELS[rule]
+    if factor is not None:
+        level = replace(level, material=min(level.material, factor**0.5), resolution=factor)
     levels = compare_levels(run, seeds, steps, level, ALPHA[rule])
     if levels is None:
         held = len(run.between(1, steps))
@@ -79,7 +84,12 @@ def against_seeds(rule: str, run: Series, seeds: list[Series], steps: int) -> Ch
             needed=level.resolution,
         )
         return replace(result, rule=rule)
-    shown = ", ".join(f"{factor:.2f}" for factor in factors)
+    highest = float(np.exp(levels.ratio[-1] + levels.limits.half[-1]))
+    if factor is not None and highest > factor:
+        known = {"found": factors[-1], "highest": highest, "factor": factor}
+        result = found("probs-diff.not-excluded", metric, numbers, results, notes, **known)
+        return replace(result, rule=rule)
+    shown = ", ".join(f"{value:.2f}" for value in factors)
     text = f"{shown} times the reference runs' values; detects a factor of {levels.detectable:.3g}"
     return CheckResult(rule, State.PASSED, metric, text, "", numbers, results, notes)
 

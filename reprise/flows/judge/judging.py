@@ -14,14 +14,25 @@ from reprise.core.project import Project
 from reprise.curves.checks.alias import ValidationSet
 from reprise.curves.checks.comparable import Origin
 from reprise.curves.judge import Judgement, JudgeOptions, judge_run
+from reprise.curves.past import Past
 from reprise.curves.reference import Reference
 from reprise.curves.report import write_report
 from reprise.flows.key import KEYS
+from reprise.flows.triage.explain import read_triage
 from reprise.metrics import MetricTable, read_run
-from reprise.runs.state.folder import find_run
+from reprise.runs.state.folder import RunFolder, find_run
 from reprise.runs.state.state import RunState, read_state
 
-__all__ = ["AnyRun", "config_of", "judge_any", "named_run", "open_run", "origin_of", "write_any"]
+__all__ = [
+    "AnyRun",
+    "config_of",
+    "judge_any",
+    "named_run",
+    "open_run",
+    "origin_of",
+    "past_of",
+    "write_any",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +118,13 @@ def write_any(folder: Path, run: AnyRun, judgement: Judgement, reference: Refere
     if run.state is not None:
         apart = {"watcher", "status", "schema_version", "token_file", "ray"}
         shown = run.state.model_dump(mode="json", exclude=apart, exclude_none=True)
-    write_report(folder, judgement, run.table, reference, shown)
+    write_report(folder, judgement, run.table, reference, shown, past_of(run))
+
+
+def past_of(run: AnyRun) -> Past:
+    """Events and explained failure of a run folder; both empty for other files."""
+    if run.state is None:
+        return Past()
+    folder = RunFolder(run.path)
+    events = [event for event in folder.events() if isinstance(event, dict)]
+    return Past(events, read_triage(folder))

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -30,6 +31,7 @@ __all__ = [
     "explain_attempt",
     "hosts_folder",
     "pack_support",
+    "read_triage",
     "triage_attempt",
     "triage_file",
     "triage_paths",
@@ -142,6 +144,15 @@ def triage_attempt(project: Project, run: RunFolder, number: int, outcome: str =
 def explain_attempt(project: Project, run: RunFolder, number: int) -> str:
     """The cause of an attempt's failure in one line; empty where the logs show none."""
     return summary(triage_attempt(project, run, number))
+
+
+def read_triage(run: RunFolder) -> dict[str, Any]:
+    """What triage.json of a run holds; empty where there is none or it cannot be read."""
+    try:
+        value = orjson.loads(triage_file(run).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def add_triage(report: Report, run: RunFolder, attempt: int) -> None:

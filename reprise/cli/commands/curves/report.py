@@ -26,11 +26,11 @@ def report(
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("report.html"),
     as_json: JsonFlag = False,
 ) -> None:
-    """Write one HTML page with the curves of several runs, and how their configurations differ."""
+    """Write one HTML page with the curves of several runs, their time lines and differences."""
     from reprise.core.files import write_text
     from reprise.curves.checks.comparable import config_differences
     from reprise.curves.page import runs_page
-    from reprise.flows.judge.judging import named_run, open_run
+    from reprise.flows.judge.judging import named_run, open_run, past_of
 
     project = find_project()
     read = [open_run(named_run(project, run)) for run in runs]
@@ -43,7 +43,8 @@ def report(
         for name, run in zip(names[1:], read[1:], strict=True)
         if run.config and first.config
     ]
-    write_text(out, runs_page(names, [run.table for run in read], differing))
+    tables, pasts = [run.table for run in read], [past_of(run) for run in read]
+    write_text(out, runs_page(names, tables, differing, pasts))
     made = Report("report", data={"report": str(out), "runs": names})
     made.passed("metrics")
     for run in read:
