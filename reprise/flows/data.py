@@ -35,11 +35,18 @@ class FetchRequest:
 
 
 def _wanted(project: Project, name: str, entry: Data) -> Wanted:
-    if entry.revision is None or entry.sha256 is None:
+    if entry.missing or entry.sha256 is None:
         raise OperatorError("data-unpinned.no-digest", f"data.{name}", name=name)
     target = data_dir(project) / entry.path
     return Wanted(
-        name, entry.repo, entry.revision, entry.file, target, entry.sha256, entry.bytes, entry.rows
+        name,
+        entry.repo or "",
+        entry.revision or "",
+        entry.file,
+        target,
+        entry.sha256,
+        entry.bytes,
+        entry.rows,
     )
 
 
