@@ -17,7 +17,8 @@ from reprise.hub.huggingface import Hub, retries_told
 from reprise.hub.verified import Verified
 from reprise.lock.model import Data
 from reprise.lock.read import read_lock, resolve_name
-from reprise.recipe.card import card_of, recipe_names
+from reprise.recipe.card import card_of
+from reprise.recipe.folders import recipe_names
 
 __all__ = ["FetchRequest", "data_dir", "fetch_data"]
 
