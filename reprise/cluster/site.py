@@ -46,7 +46,8 @@ class SshSettings(_Table):
 class Paths(_Table):
     """Paths on the nodes. `python` is the interpreter that has Ray, outside a container.
 
-    `data`, `model`, `checkpoints` and `code` are folders that all nodes share.
+    `data`, `model`, `checkpoints` and `code` are folders that all nodes share. `recipes` are
+    folders of recipes outside the project, on the operator's machine.
     """
 
     python: str = "/usr/bin/python3"
@@ -55,6 +56,14 @@ class Paths(_Table):
     model: str | None = None
     checkpoints: str | None = None
     code: str | None = None
+    recipes: tuple[str, ...] = ()
+
+    @field_validator("recipes")
+    @classmethod
+    def _folders(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if relative := [text for text in value if not text.startswith(("/", "~/"))]:
+            raise ValueError(f"expected absolute paths, found {', '.join(relative)}")
+        return value
 
     @field_validator("python", "temp", "data", "model", "checkpoints", "code")
     @classmethod

@@ -42,10 +42,6 @@ class Project:
         """The interpreter that has torch, vLLM and verl."""
         return self.root / ".venv-rehearsal" / "bin" / "python"
 
-    def reference(self, model: str) -> Path:
-        """The folder of a recipe's reference runs."""
-        return self.recipes / model / "reference"
-
 
 def find_project() -> Project:
     """The checkout around the working directory, else the one that contains this package.

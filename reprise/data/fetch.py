@@ -142,6 +142,8 @@ def _from_hubs(
     wanted: Wanted, hubs: Sequence[Hub], progress: Callable[[int], None] | None
 ) -> tuple[str, str]:
     """From the cache, else from the first hub that answers; the last one's error otherwise."""
+    if not wanted.repo:
+        raise OperatorError("data-missing.own-file", str(wanted.target), name=wanted.name)
     last: CannotTell | None = None
     for hub in hubs:
         try:

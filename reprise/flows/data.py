@@ -17,7 +17,8 @@ from reprise.hub.huggingface import Hub, retries_told
 from reprise.hub.verified import Verified
 from reprise.lock.model import Data
 from reprise.lock.read import read_lock, resolve_name
-from reprise.recipe.card import card_of, recipe_names
+from reprise.recipe.card import card_of
+from reprise.recipe.folders import recipe_names
 
 __all__ = ["FetchRequest", "data_dir", "fetch_data"]
 
@@ -35,11 +36,18 @@ class FetchRequest:
 
 
 def _wanted(project: Project, name: str, entry: Data) -> Wanted:
-    if entry.revision is None or entry.sha256 is None:
+    if entry.missing or entry.sha256 is None:
         raise OperatorError("data-unpinned.no-digest", f"data.{name}", name=name)
     target = data_dir(project) / entry.path
     return Wanted(
-        name, entry.repo, entry.revision, entry.file, target, entry.sha256, entry.bytes, entry.rows
+        name,
+        entry.repo or "",
+        entry.revision or "",
+        entry.file,
+        target,
+        entry.sha256,
+        entry.bytes,
+        entry.rows,
     )
 
 

@@ -66,9 +66,16 @@ def _wanted(project: Project, name: str) -> ModelWanted:
     if entry is None:
         known = ", ".join(read_lock(project.lock).model)
         raise OperatorError("lock-entry.unknown-model", name, known=known)
-    if entry.revision is None:
+    if entry.missing:
         raise OperatorError("data-unpinned.no-revision", f"model.{name}", name=name)
-    return ModelWanted(name, entry.repo, entry.revision, entry.config_sha256, entry.index_sha256)
+    return ModelWanted(
+        name,
+        entry.repo or "",
+        entry.revision or "",
+        entry.config_sha256,
+        entry.index_sha256,
+        entry.files,
+    )
 
 
 def fetch_locked_model(
@@ -84,6 +91,8 @@ def fetch_locked_model(
     folder = request.folder.absolute()
     if request.local is not None:
         copy_model(request.local, wanted, folder, _ticker(progress, wanted.name, None))
+    elif not wanted.repo:
+        raise OperatorError("model-source.own-folder", f"model.{request.name}", name=request.name)
     else:
         source: Hub | ModelScope = (
             ModelScope(request.mirror) if request.origin == "modelscope" else Hub(request.mirror)

@@ -15,7 +15,7 @@ from reprise.recipe.setup import Setup
 from reprise.recipe.unknowns import Undecided
 
 if TYPE_CHECKING:
-    from reprise.lock.model import Machine
+    from reprise.lock.model import Lock, Machine
 
 __all__ = ["check_recipe"]
 
@@ -40,9 +40,38 @@ def check_recipe(project: Project, loaded: Loaded) -> Report:
         from reprise.lock.contradict import judge_recipe
         from reprise.lock.read import read_lock
 
-        report.absorb(judge_recipe(read_lock(project.lock), machine, facts))
+        lock = read_lock(project.lock)
+        report.absorb(judge_recipe(lock, machine, facts))
+        _named(report, loaded, lock, machine)
     report.data |= {"facts": facts, "machine": machine}
     return report
+
+
+def _named(report: Report, loaded: Loaded, lock: Lock, machine: Machine) -> None:
+    """What the recipe card names must be in the lock, for the recipe's machine."""
+    rule, card = "recipe-card-lock", loaded.card
+    names = {"tree": card.verl.lock, "model": card.model.lock, "image": card.machine.image}
+    wanted = list(names.items())
+    wanted += [
+        ("data", name)
+        for role, name in (("train", card.train), ("validation", card.validation))
+        if role not in card.made
+    ]
+    for kind, name in wanted:
+        full = f"{kind}.{name}"
+        where = f"{loaded.name}/card.toml"
+        entry = lock.entry(full)
+        if not name:
+            continue
+        if entry is None:
+            known = ", ".join(getattr(lock, kind)) or "none"
+            report.failed(
+                "recipe-card-lock.missing", where, entry=full, kind=kind, name=name,
+                machine=machine, known=known,
+            )  # fmt: skip
+        elif machine not in entry.machines:
+            report.failed("recipe-card-lock.other-machine", where, entry=full, machine=machine)
+    report.settle(rule)
 
 
 def _machine(loaded: Loaded) -> Machine | None:

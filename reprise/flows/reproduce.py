@@ -14,6 +14,7 @@ from reprise.curves.reference import Reference, load_reference
 from reprise.flows.judge.judging import AnyRun, judge_any, open_run, write_any
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.flows.target import Target
+from reprise.recipe.folders import recipe_folder
 from reprise.runs.state.folder import RunFolder, find_run, newest_finished
 from reprise.runs.state.state import RunState, RunStatus
 from reprise.runs.supervise.resume import steps_missing
@@ -107,7 +108,7 @@ def _history(report: Report, folder: RunFolder, state: RunState) -> None:
 
 def _judge_files(project: Project, model: str, run: Path, how: Judging) -> Judged:
     """Judge metrics without a run's record by the recipe's reference."""
-    reference = load_reference(project.reference(model))
+    reference = load_reference(recipe_folder(project.recipes, model) / "reference")
     return _judged(open_run(run, how.series), reference, how, how.out)
 
 

@@ -17,6 +17,7 @@ from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report, Severity
 from reprise.core.project import Project
 from reprise.flows.triage.explain import add_triage
+from reprise.recipe.folders import recipe_folder
 from reprise.runs.ray.contact import GONE, Contact, contact_of, last_attempt
 from reprise.runs.ray.jobs import ENDED
 from reprise.runs.state.folder import RunFolder, find_run
@@ -52,7 +53,8 @@ def settings_of(project: Project, folder: RunFolder) -> AlarmSettings:
         loaded = yaml.safe_load((folder.path / "config.yaml").read_text(encoding="utf-8"))
         config = loaded if isinstance(loaded, dict) else {}
         model = folder.read().model
-        manifest = (project.reference(model) / "reference.toml").read_text(encoding="utf-8")
+        folder_of = recipe_folder(project.recipes, model)
+        manifest = (folder_of / "reference/reference.toml").read_text(encoding="utf-8")
         ceiling = tomllib.loads(manifest)["metrics"]["probs_diff"]["ceiling"]
     except (OSError, yaml.YAMLError, ValueError, KeyError):
         pass  # A recipe without a reference has the general ceiling.

@@ -13,6 +13,7 @@ from reprise.lock.model import Machine
 from reprise.lock.read import read_lock
 from reprise.machines.registry import machine_named
 from reprise.recipe.config.verltree import VerlTree, find_tree
+from reprise.recipe.folders import recipe_folder
 
 __all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "Target"]
 
@@ -109,7 +110,7 @@ class Target:
 
     def reference(self, project: Project, model: str) -> Path:
         """The folder of the runs that were recorded here."""
-        folder = project.reference(model)
+        folder = recipe_folder(project.recipes, model) / "reference"
         if self.default:
             return folder
         return folder.with_name(f"{folder.name}-{self.platform}-{self.engine}")

@@ -69,14 +69,15 @@ def data_at(name: str, data: Data, to: str | None) -> dict[str, Value]:
     CannotTell when the Hub does not answer.
     """
     ref, where, hub = to or data.want or "main", f"data.{name}", _Hub()
+    repo = _repo_of(data, where)
     info = hub.ask(
         where,
-        data.repo,
-        lambda: hub.api.dataset_info(data.repo, revision=ref, files_metadata=True),
+        repo,
+        lambda: hub.api.dataset_info(repo, revision=ref, files_metadata=True),
     )
     file = next((item for item in info.siblings or [] if item.rfilename == data.file), None)
     if file is None or not info.sha:
-        raise OperatorError("hub-missing.no-file", where, repo=data.repo, ref=ref, file=data.file)
+        raise OperatorError("hub-missing.no-file", where, repo=repo, ref=ref, file=data.file)
     if file.lfs is not None:
         size, sha256 = file.lfs.size, file.lfs.sha256
     else:
@@ -84,8 +85,8 @@ def data_at(name: str, data: Data, to: str | None) -> dict[str, Value]:
         with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
             path = hub.ask(
                 where,
-                data.repo,
-                lambda: hub.fetch("dataset", data.repo, data.file, info.sha, folder),
+                repo,
+                lambda: hub.fetch("dataset", repo, data.file, info.sha, folder),
             )
             size, sha256 = path.stat().st_size, sha256_file(path)
     values: dict[str, Value] = {"want": ref, "revision": info.sha, "bytes": size, "sha256": sha256}
@@ -100,28 +101,36 @@ def model_at(name: str, model: Model, to: str | None) -> dict[str, Value]:
     A model in one file has no index. Bytes at another revision are unknown. Raises as `data_at`.
     """
     ref, where, hub = to or model.want or "main", f"model.{name}", _Hub()
-    revision = hub.ask(where, model.repo, lambda: hub.api.model_info(model.repo, revision=ref)).sha
+    repo = _repo_of(model, where)
+    revision = hub.ask(where, repo, lambda: hub.api.model_info(repo, revision=ref)).sha
     if not revision:
-        raise OperatorError("hub-missing.no-commit", where, repo=model.repo, ref=ref)
+        raise OperatorError("hub-missing.no-commit", where, repo=repo, ref=ref)
     values: dict[str, Value] = {"want": ref, "revision": revision}
     with tempfile.TemporaryDirectory(prefix="reprise-hub-") as folder:
 
         def fetched(file: str) -> Path:
-            return hub.fetch("model", model.repo, file, revision, folder)
+            return hub.fetch("model", repo, file, revision, folder)
 
         try:
-            config = hub.ask(where, model.repo, lambda: fetched("config.json"))
+            config = hub.ask(where, repo, lambda: fetched("config.json"))
         except RemoteEntryNotFoundError as error:
-            raise OperatorError("hub-missing.no-config", where, repo=model.repo, ref=ref) from error
+            raise OperatorError("hub-missing.no-config", where, repo=repo, ref=ref) from error
         values["config_sha256"] = sha256_file(config)
         try:
-            index = hub.ask(where, model.repo, lambda: fetched(_INDEX))
+            index = hub.ask(where, repo, lambda: fetched(_INDEX))
             values |= {"index_sha256": sha256_file(index), "tensors": _tensors(index)}
         except RemoteEntryNotFoundError:
             values |= {"index_sha256": None, "tensors": None}
     if revision != model.revision:
         values["bytes"] = None
     return values
+
+
+def _repo_of(entry: Data | Model, where: str) -> str:
+    """The entry's repository. Raises OperatorError for an entry of one's own files."""
+    if entry.repo is None:
+        raise OperatorError("hub-missing.own-files", where)
+    return entry.repo
 
 
 def _tensors(index: Path) -> int | None:

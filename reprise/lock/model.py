@@ -202,12 +202,15 @@ class Package(Entry):
 
 
 class Data(Entry):
-    """A data file of a Hugging Face dataset repository at one revision."""
+    """A data file: of a Hugging Face dataset repository at one revision, or one's own.
+
+    One's own has no `repo`: its `sha256` alone locks it, and `file` is its name.
+    """
 
     identity_keys = ("repo", "revision", "file", "sha256")
     pinning_keys = ("revision", "sha256")
 
-    repo: HubRepo
+    repo: HubRepo | None = None
     revision: GitHash | None = None
     file: RelativePath
     path: RelativePath
@@ -216,20 +219,40 @@ class Data(Entry):
     rows: Count | None = None
     unique_prompts: Count | None = None
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Without a repository there is no revision to pin."""
+        return tuple(key for key in super().missing if self.repo or key != "revision")
+
 
 class Model(Entry):
-    """A model repository of the Hugging Face Hub, locked by revision, config and weight index."""
+    """A model: a repository of the Hugging Face Hub, locked by revision, or a folder of one's own.
+
+    A folder has no `repo`: `files` gives the sha256 of each of its files, by relative path.
+    """
 
     identity_keys = ("repo", "revision", "config_sha256", "index_sha256")
     pinning_keys = ("revision",)
 
-    repo: HubRepo
+    repo: HubRepo | None = None
     revision: GitHash | None = None
     config_sha256: Sha256 | None = None
     index_sha256: Sha256 | None = None
     bytes: Count | None = None
     tensors: Count | None = None
+    files: dict[RelativePath, Sha256] = Field(default_factory=dict)
     also_seen: tuple[GitHash, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """A repository is pinned by its revision, a folder by its files."""
+        if self.repo:
+            return super().missing
+        return () if self.files else ("files",)
+
+    def identity(self) -> dict[str, Any]:
+        """As of every entry; a folder's files on top."""
+        return super().identity() | ({"files": dict(self.files)} if self.files else {})
 
 
 class Shipped(Entry):

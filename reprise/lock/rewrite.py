@@ -10,9 +10,10 @@ import tomlkit
 from reprise.core.errors import OperatorError
 from reprise.lock.lines import locate, split_lines
 
-__all__ = ["Value", "rewrite"]
+__all__ = ["Value", "add_entry", "rewrite"]
 
 Value = str | int | list[str] | None
+_ABSENT: tuple[Value, ...] = ("", [])
 
 
 def rewrite(text: str, table: tuple[str, ...], changes: Mapping[str, Value]) -> str:
@@ -24,6 +25,38 @@ def rewrite(text: str, table: tuple[str, ...], changes: Mapping[str, Value]) -> 
     for key, value in changes.items():
         text = _set(text, table, key, value)
     return text
+
+
+def add_entry(
+    text: str,
+    table: tuple[str, str],
+    values: Mapping[str, Value],
+    below: Mapping[str, Mapping[str, str]],
+) -> str:
+    """`text` with a new entry `[kind.name]` after the last one of its kind, else at the end.
+
+    `below` are tables of the entry, by name. Keys without a value (None, "" and empty lists) are
+    left out. No other byte changes. Raises OperatorError when the entry exists.
+    """
+    where = locate(text)
+    if any(path[:2] == table for path in where):
+        name = ".".join(table)
+        raise OperatorError("lock-add.exists", name, name=name)
+    lines = split_lines(text)
+    ending = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
+    ends = [_end(lines, at - 1) for path, at in where.items() if path[0] == table[0]]
+    at = max(ends, default=len(lines))
+    block = [f"[{table[0]}.{table[1]}]"]
+    for key, value in values.items():
+        if value is not None and value not in _ABSENT:
+            block.append(f"{key} = {_shown(value)}")
+    for name, inner in below.items():
+        if inner:
+            block += ["", f"[{table[0]}.{table[1]}.{name}]"]
+            block += [f"{_shown(key)} = {_shown(value)}" for key, value in inner.items()]
+    if at and not lines[at - 1].endswith("\n"):
+        lines[at - 1] += ending
+    return "".join([*lines[:at], *(f"{line}{ending}" for line in ("", *block)), *lines[at:]])
 
 
 def _set(text: str, table: tuple[str, ...], key: str, value: Value) -> str:

@@ -7,7 +7,7 @@ import fnmatch
 import json
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
     "ModelWanted",
     "copy_model",
     "fetch_model",
+    "is_wanted",
     "list_files",
     "remember_folder",
     "weight_folder",
@@ -38,17 +39,22 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class ModelWanted:
-    """A locked model: its repository and revision, and the sha256 of its config and index."""
+    """A locked model: its repository and revision, and the sha256 of its config and index.
+
+    A folder of one's own has no repository; `files` gives the sha256 of each of its files.
+    """
 
     name: str
     repo: str
     revision: str
     config_sha256: str | None = None
     index_sha256: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def locked(self, path: str) -> str | None:
         """The locked SHA-256 of a file, where the lock has one."""
-        return {"config.json": self.config_sha256, INDEX: self.index_sha256}.get(path)
+        first = {"config.json": self.config_sha256, INDEX: self.index_sha256}.get(path)
+        return first or self.files.get(path)
 
 
 def list_files(
@@ -60,7 +66,7 @@ def list_files(
     """
     chosen = revision or (wanted.revision if isinstance(source, Hub) else "master")
     found = source.files(wanted.repo, chosen)
-    kept = {path: remote for path, remote in found.items() if _is_wanted(path)}
+    kept = {path: remote for path, remote in found.items() if is_wanted(path)}
     if "config.json" not in kept:
         raise OperatorError("hub-missing.no-model", f"{source.endpoint} {wanted.repo}@{chosen}")
     for path, remote in kept.items():
@@ -72,7 +78,8 @@ def list_files(
     return kept
 
 
-def _is_wanted(path: str) -> bool:
+def is_wanted(path: str) -> bool:
+    """Is it a file of the model that is used here, below its folder?"""
     inside = not path.startswith("/") and ".." not in Path(path).parts
     return inside and not any(fnmatch.fnmatch(path, pattern) for pattern in _UNWANTED)
 
@@ -187,7 +194,9 @@ def copy_model(
         raise CannotTell("data-missing.no-config", str(source))
     paths = sorted(path for path in source.rglob("*") if path.is_file())
     names = [path.relative_to(source).as_posix() for path in paths]
-    kept = sorted((n for n in names if _is_wanted(n)), key=lambda n: wanted.locked(n) is None)
+    kept = sorted((n for n in names if is_wanted(n)), key=lambda n: wanted.locked(n) is None)
+    if absent := sorted(set(wanted.files) - set(kept)):
+        raise OperatorError("data-missing.locked-files", str(source), files=", ".join(absent[:5]))
     room_for(folder, sum((source / name).stat().st_size for name in kept))
     for name in kept:
         target = folder / name

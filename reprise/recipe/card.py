@@ -9,9 +9,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reprise.core.errors import OperatorError
+from reprise.recipe.folders import home_of
 from reprise.recipe.model import Model
 
-__all__ = ["Card", "card_of", "recipe_names"]
+__all__ = ["Card", "card_of"]
 
 Status = Literal["run here", "checked statically", "not run"]
 
@@ -89,20 +90,13 @@ class Card(_Part):
         return Model(self.model.config, "card.toml")
 
 
-def recipe_names(recipes: Path) -> list[str]:
-    """The models that have a recipe, in the order of their names."""
-    return sorted(path.parent.name for path in recipes.glob("*/recipe.yaml"))
-
-
 def card_of(recipes: Path, name: str) -> Card:
     """The card of recipe `name`; an empty one when the recipe has no card.
 
+    `recipes` is the project's own folder; the others are searched as well (folders.py).
     Raises OperatorError for an unknown recipe or an invalid card.
     """
-    folder = recipes / name
-    if not (folder / "recipe.yaml").is_file():
-        known = ", ".join(recipe_names(recipes)) or "none"
-        raise OperatorError("recipe-name.unknown", name, known=known)
+    folder = home_of(recipes, name) / name
     file = folder / "card.toml"
     if not file.is_file():
         return Card(title=name, status="not run")

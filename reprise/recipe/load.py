@@ -16,6 +16,7 @@ from reprise.recipe.card import Card, card_of
 from reprise.recipe.config.compose import Composition, compose
 from reprise.recipe.config.overrides import Line
 from reprise.recipe.config.verltree import VerlTree, find_tree
+from reprise.recipe.folders import home_of, recipe_folder
 from reprise.recipe.model import Model, model_from_file
 from reprise.recipe.names import known_names
 from reprise.recipe.setup import Known
@@ -25,13 +26,17 @@ __all__ = ["Inputs", "Loaded", "launcher_environment", "load", "locked", "verl_t
 
 @dataclass(slots=True)
 class Loaded:
-    """A composed recipe, and the facts known about it."""
+    """A composed recipe, and the facts known about it.
+
+    `outside` is the folder of recipes that has it, None for the project's own.
+    """
 
     name: str
     card: Card
     composition: Composition
     model: Model | None
     known: Known
+    outside: Path | None = None
 
     @property
     def tree(self) -> VerlTree:
@@ -137,6 +142,7 @@ def load(
     inputs = inputs or Inputs()
     recipes = root / "recipes"
     card = card_of(recipes, name) if name else Card(title="script", status="not run")
+    home = home_of(recipes, name) if name else recipes
     tree = verl_tree(root, card, inputs.verl, say)
     config = inputs.config or f"{name}/recipe"
     if inputs.folder is not None:
@@ -144,10 +150,15 @@ def load(
     else:
         if inputs.config and not (tree.config / f"{inputs.config}.yaml").is_file():
             config = "ppo_trainer"  # recipe-script-config-name says that there is no such config
-        composition = compose(config, tree, lines, None if inputs.config else recipes)
+        search = () if home == recipes else (recipes,)
+        composition = (
+            compose(config, tree, lines)
+            if inputs.config
+            else compose(config, tree, lines, home, search)
+        )
     known = _known(root, name, card, composition, inputs)
     model = _model(composition, card, inputs)
-    return Loaded(name, card, composition, model, known)
+    return Loaded(name, card, composition, model, known, None if home == recipes else home)
 
 
 def _model(made: Composition, card: Card, inputs: Inputs) -> Model | None:
@@ -172,7 +183,9 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
     if inputs.environment is not None:
         variables |= inputs.environment
     else:
-        variables |= _variables(_job_env(root / "recipes" / name / "runtime_env.yaml"))
+        variables |= _variables(
+            _job_env(recipe_folder(root / "recipes", name) / "runtime_env.yaml")
+        )
         trainer = made.values.get("trainer") or {}
         variables |= launcher_environment(trainer.get("logger") or [])
     lock = locked(root)

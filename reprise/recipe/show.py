@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from reprise.recipe.config.origin import Origins
 from reprise.recipe.config.overrides import Line
+from reprise.recipe.folders import OUTSIDE
 from reprise.recipe.load import Loaded
 from reprise.recipe.rules.places import is_secret, masked
 
-__all__ = ["command_line", "differences", "resolved_yaml", "without_secrets"]
+__all__ = ["command_line", "config_path", "differences", "resolved_yaml", "without_secrets"]
+
+# What every recipe names as its search path.
+VERLS_CONFIG = "pkg://verl.trainer.config"
 
 
 def without_secrets(node: Any, path: str = "") -> Any:
@@ -58,8 +63,11 @@ def _walk(values: Any, base: Any, prefix: str) -> list[tuple[str, Any, Any]]:
     return found
 
 
-def command_line(name: str, lines: Sequence[Line]) -> str:
-    """The job's command, as Ray's shell runs it in the unpacked package."""
+def command_line(name: str, lines: Sequence[Line], outside: Path | None = None) -> str:
+    """The job's command, as Ray's shell runs it in the unpacked package.
+
+    `outside` is the folder of recipes that has the recipe, None for the project's own.
+    """
     texts = []
     for line in lines:
         key, _, value = line.text.partition("=")
@@ -72,4 +80,16 @@ def command_line(name: str, lines: Sequence[Line]) -> str:
         f"{name}/recipe",
         *texts,
     ]
-    return f'{shlex.join(arguments)} --config-path "$PWD/recipes"'
+    return f"{shlex.join(arguments)} {config_path(outside is not None)}"
+
+
+def config_path(outside: bool) -> str:
+    """Where Hydra finds the recipe in the unpacked package, as words for a shell.
+
+    A recipe from outside the project is in a folder of its own (folders.OUTSIDE), and finds the
+    project's groups beside it.
+    """
+    if not outside:
+        return '--config-path "$PWD/recipes"'
+    search = f'"hydra.searchpath=[{VERLS_CONFIG},file://$PWD/recipes]"'
+    return f'--config-path "$PWD/{OUTSIDE}" {search}'

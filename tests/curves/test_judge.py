@@ -355,7 +355,7 @@ def test_a_lag_against_several_seeds_is_left_open(tmp_path: Path) -> None:
 
 
 def test_steps_that_the_run_lacks_are_not_counted_as_compared(tmp_path: Path) -> None:
-    source = find_project().reference("rehearsal") / "seed-101.jsonl"
+    source = find_project().recipes / "rehearsal/reference" / "seed-101.jsonl"
     lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
     short = tmp_path / "short.jsonl"
     short.write_text("".join(lines[: len(lines) // 2]), encoding="utf-8")

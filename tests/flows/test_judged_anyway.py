@@ -16,7 +16,7 @@ from reprise.runs.state.folder import RunFolder
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     """A recorded seed as a run of its own, whose command ended as failed."""
-    recorded = find_project().reference("rehearsal") / "seed-101.jsonl"
+    recorded = find_project().recipes / "rehearsal/reference" / "seed-101.jsonl"
     folder = RunFolder.create(tmp_path / "runs", "rehearsal", {"steps": 40, "state": "failed"})
     shutil.copyfile(recorded, folder.metrics_file(1))
     folder.begin_attempt(None)

@@ -1,4 +1,4 @@
-"""`reprise lock check | verify | update | image`."""
+"""`reprise lock check | verify | update | add | image`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from reprise.cli.commands import lock_add
 from reprise.cli.commands.machines import MachineOption, chosen_machine
 from reprise.cli.options import MirrorOption
 from reprise.cli.render import JsonFlag, finish, guard
@@ -23,11 +24,12 @@ _STATES = {"ok": "green", "unknown": "yellow"}
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    group = typer.Typer(help="The lock: check it, compare reality with it, update one entry.")
+    group = typer.Typer(help="The lock: check it, compare reality with it, add or update entries.")
     group.command("check")(check)
     group.command("verify")(verify)
     group.command("update")(update)
     group.command("image")(image)
+    group.add_typer(lock_add.group, name="add")
     app.add_typer(group, name="lock")
 
 

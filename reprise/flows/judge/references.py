@@ -33,6 +33,7 @@ from reprise.curves.reference import (
 )
 from reprise.flows.judge.judging import AnyRun, open_run, origin_of
 from reprise.metrics import MetricTable, is_validation
+from reprise.recipe.folders import recipe_folder, recipe_names
 
 __all__ = [
     "compare_references",
@@ -50,10 +51,11 @@ def reference_folder(project: Project, name: str) -> Path:
     """Where the reference `name` is or will be: a recipe's, or the path that is named."""
     if "/" in name or name.startswith("."):
         return Path(name)
-    if not (project.recipes / name).is_dir():
-        known = sorted(p.parent.name for p in project.recipes.glob("*/card.toml"))
-        raise OperatorError("reference-name.unknown", name, recipes=", ".join(known), name=name)
-    return project.reference(name)
+    folder = recipe_folder(project.recipes, name)
+    if not folder.is_dir():
+        known = ", ".join(recipe_names(project.recipes))
+        raise OperatorError("reference-name.unknown", name, recipes=known, name=name)
+    return folder / "reference"
 
 
 def create_reference(

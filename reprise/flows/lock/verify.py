@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import sha256_file
 from reprise.core.findings import Report
+from reprise.hub.verified import Verified
 from reprise.images.verify import verify_image
 from reprise.lock.installed import Installed
 from reprise.lock.model import (
@@ -193,9 +194,11 @@ def _model(name: str, model: Model, here: ThisMachine) -> Row:
 
     Weights are not read.
     """
-    if model.revision is None:
+    if model.missing:
         return unpinned(name, model)
-    row = Row(name, "ok", model.revision)
+    if not model.repo:
+        return _own_model(name, model, site)
+    row = Row(name, "ok", model.revision or "")
     wanted = {
         "config.json": model.config_sha256,
         _INDEX: model.index_sha256,
@@ -225,10 +228,36 @@ def _model(name: str, model: Model, here: ThisMachine) -> Row:
     return row
 
 
+def _own_model(name: str, model: Model, site: Site) -> Row:
+    """Every file of a folder that is not of a hub; unchanged files are not read again."""
+    short = name.partition(".")[2]
+    row = Row(name, "ok", f"{len(model.files)} files")
+    folder = weight_folder(site.root, short)
+    if folder is None:
+        row.state, row.message = "unknown", "the folder of this model is not known on this machine"
+        row.fix = f"`reprise model check FOLDER --lock {short}` remembers it"
+        return row
+    store = Verified(site.root / ".cache" / "verified.json")
+    row.found = row.expected
+    for file, expected in model.files.items():
+        path = folder / file
+        if not path.is_file():
+            row.state, row.found, row.message = "missing", "", f"{path} does not exist"
+        elif (digest := store.sha256(path)) != expected:
+            row.state, row.expected, row.found = "drift", f"{file} {expected}", digest
+        else:
+            continue
+        row.fix = f"`reprise model fetch {short} {folder} --from FOLDER` with the locked files"
+        return row
+    return row
+
+
 def _weight_file(model: Model, file: str, folder: Path | None) -> Path | None:
     """A file of the model on this machine."""
     if folder is not None and folder.is_dir():
         return folder / file if (folder / file).is_file() else None
+    if not model.repo:
+        return None
     found = try_to_load_from_cache(model.repo, file, revision=model.revision)
     return Path(found) if isinstance(found, str) else None
 

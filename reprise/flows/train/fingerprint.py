@@ -17,6 +17,7 @@ from reprise.core.files import dump_json, sha256_file
 from reprise.core.findings import Report
 from reprise.flows.train.job import TrainJob
 from reprise.lock.installed import query
+from reprise.recipe.folders import OUTSIDE
 from reprise.recipe.plan.plan import setup_of
 from reprise.runs.ray.working_dir import Upload
 from reprise.runs.state.folder import RunFolder
@@ -122,6 +123,9 @@ def _code(task: TrainJob, package: Upload) -> Iterator[tuple[str, str]]:
 
 
 def _of_another_recipe(path: Path, recipes: Path, own: str) -> bool:
+    outside = recipes.parent / OUTSIDE
+    if path.is_relative_to(outside):
+        return path.relative_to(outside).parts[0] != own
     if not path.is_relative_to(recipes):
         return False
     first = path.relative_to(recipes).parts[0]

@@ -18,12 +18,15 @@ from reprise.core.project import Project
 from reprise.flows.data import data_dir
 from reprise.flows.rehearsal import MODEL as REHEARSAL
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
+from reprise.flows.train.outside import ship
 from reprise.lock.read import read_lock
 from reprise.machines.registry import Machine
 from reprise.recipe.config.overrides import Line
+from reprise.recipe.folders import recipe_folder
 from reprise.recipe.load import Inputs, Loaded, launcher_environment, load
 from reprise.recipe.plan.plan import setup_of
 from reprise.recipe.rules.places import is_secret
+from reprise.recipe.show import config_path
 from reprise.runs.ray.importable import ignored_in_trees, pattern_of
 from reprise.runs.ray.runtime_env import merge_runtime_env
 from reprise.runs.ray.working_dir import Upload, walk
@@ -133,7 +136,7 @@ class TrainJob:
         words = [self.python, "-m", "reprise.runs.inside", "verl.trainer.main_ppo"]
         words += ["--config-name", f"{self.name}/recipe", *self.overrides, *resume.overrides]
         words += self._own_folders(storage, number)
-        return "exec " + shlex.join(words) + ' --config-path "$PWD/recipes"'
+        return f"exec {shlex.join(words)} {config_path(self.loaded.outside is not None)}"
 
     def _own_folders(self, storage: str, number: int) -> list[str]:
         """A later attempt writes its answers to its own folder, not over the earlier ones."""
@@ -217,12 +220,14 @@ def prepare_task(
     variables |= machine.profile.ray_variables if options.address else {}
     files = (
         project.root / "runtime_env.yaml",
-        project.recipes / options.model / "runtime_env.yaml",
+        recipe_folder(project.recipes, options.model) / "runtime_env.yaml",
     )
     with _environment({**variables, "REPRISE_RUN_ID": _ID}):
         lines = [Line(text) for text in overrides]
         inputs = Inputs(shared=tuple(site.paths.shared().values()) or None)
         loaded = load(project.root, options.model, lines, inputs)
+    if loaded.outside is not None:
+        ship(project.root, loaded.outside, options.model, loaded.composition)
     left_out = tuple(ignored_in_trees(project.root, read_lock(project.lock)))
     task = TrainJob(
         project,

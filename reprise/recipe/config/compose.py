@@ -49,7 +49,8 @@ class Composition:
     environment that is not set; `base` is verl's own default config for the same engine, resolved.
     `lines` are the overrides that Hydra accepts, `faults` those of all lines.
     `files` are the composed YAML files in their order: path without .yaml, and package.
-    `open_by` is a refused choice of a group, which leaves the whole config open.
+    `open_by` is a refused choice of a group, which leaves the whole config open. `folders` are
+    those of the recipes, in the order in which they are searched.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Composition:
     unset: list[str] = field(default_factory=list)
     files: list[tuple[str, str]] = field(default_factory=list)
     open_by: NotKnown | None = None
+    folders: tuple[Path, ...] = ()
 
     def line_of(self, key: str) -> Line | None:
         """The last override line that set `key` or a node above or below it."""
@@ -218,8 +220,9 @@ def compose(
         base = _base(loader, name, chosen)
     else:
         base = _base(loader, "ppo_trainer", (f"model_engine={choices.get('model_engine', 'dp')}",))
+    folders = (*([recipes] if recipes is not None else []), *search)
     return Composition(
-        name, tree, config, resolved, base, kept, faults, choices, unset, files, open_by
+        name, tree, config, resolved, base, kept, faults, choices, unset, files, open_by, folders
     )
 
 

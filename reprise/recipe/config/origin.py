@@ -42,11 +42,17 @@ class Origins:
         for name, package in self.composition.files:
             if self.recipes is None:
                 continue
-            path = self.recipes / f"{name}.yaml"
-            if path.is_file():
-                shown = os.path.relpath(path, self.recipes.parent)
+            folders = (*self.composition.folders, self.recipes)
+            path = next((one / f"{name}.yaml" for one in folders if _has(one, name)), None)
+            if path is not None:
+                inside = path.is_relative_to(self.recipes)
+                shown = os.path.relpath(path, self.recipes.parent) if inside else str(path)
                 found |= {key: f"{shown}:{number}" for key, number in _keys(path, package)}
         return found
+
+
+def _has(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.yaml").is_file()
 
 
 def _keys(path: Path, package: str) -> Iterator[tuple[str, int]]:

@@ -178,15 +178,20 @@ def _reference(named: Path) -> Path:
     if named.exists() or len(named.parts) != 1:
         return named
     from reprise.core.project import find_project
+    from reprise.recipe.folders import recipe_folder, recipe_names
 
     project = find_project()
-    folder = project.reference(named.name)
+    folder = recipe_folder(project.recipes, named.name) / "reference"
     if folder.is_dir():
         return folder
     try:
         return _run(named)
     except OperatorError as error:
-        recorded = sorted(path.parent.name for path in project.recipes.glob("*/reference"))
+        recorded = [
+            name
+            for name in recipe_names(project.recipes)
+            if (recipe_folder(project.recipes, name) / "reference").is_dir()
+        ]
         raise OperatorError(
             "reference.unknown",
             str(named),

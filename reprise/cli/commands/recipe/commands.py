@@ -44,7 +44,8 @@ def register(app: typer.Typer) -> None:
 @guard("recipe list")
 def list_recipes(as_json: JsonFlag = False) -> None:
     """List the recipes with their machine, model and status."""
-    from reprise.recipe.card import card_of, recipe_names
+    from reprise.recipe.card import card_of
+    from reprise.recipe.folders import recipe_folder, recipe_names
 
     project = find_project()
     report = Report("recipe list")
@@ -57,6 +58,7 @@ def list_recipes(as_json: JsonFlag = False) -> None:
                 "title": card.title,
                 "machine": card.machine.profile,
                 "status": card.status,
+                "folder": str(recipe_folder(project.recipes, name)),
             }
         )
     report.passed("recipe-cards")
@@ -95,7 +97,7 @@ def show(
         "verl": loaded.tree.label(),
         "card": loaded.card.model_dump(),
         "command": report.command,
-        "job": command_line(model, loaded.composition.lines),
+        "job": command_line(model, loaded.composition.lines, loaded.outside),
         "differences": rows,
         "config": without_secrets(loaded.composition.values),
     }

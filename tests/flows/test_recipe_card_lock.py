@@ -1,0 +1,38 @@
+"""`recipe check`: what a recipe card names must be in the lock, for the recipe's machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reprise.core.project import Project
+from reprise.flows.recipe import check_recipe
+from reprise.recipe.card import ModelPart
+from reprise.recipe.load import Loaded, load
+
+PROJECT = Project(Path(__file__).resolve().parents[2])
+RULE = "recipe-card-lock"
+
+
+def found(loaded: Loaded) -> list[str]:
+    report = check_recipe(PROJECT, loaded)
+    states = {check.state.value for check in report.checks if check.rule == RULE}
+    messages = [item.message for item in report.findings if item.rule == RULE]
+    assert states == ({"failed"} if messages else {"passed"})
+    return messages
+
+
+def test_a_name_that_the_lock_lacks_is_an_error() -> None:
+    loaded = load(PROJECT.root, "qwen3-8b")
+    assert found(loaded) == []
+    card = loaded.card
+    loaded.card = card.model_copy(
+        update={
+            "model": ModelPart(lock="mine", config=card.model.config),
+            "machine": card.machine.model_copy(update={"image": "h20"}),
+            "train": "my-data",
+        }
+    )
+    first, second, third = found(loaded)
+    assert first.startswith("model.mine is not in versions.lock")
+    assert second == "image.h20 of versions.lock is not for musa, the machine of this recipe"
+    assert third.startswith("data.my-data is not in versions.lock")
