@@ -197,7 +197,7 @@ def _model(name: str, model: Model, here: ThisMachine) -> Row:
     if model.missing:
         return unpinned(name, model)
     if not model.repo:
-        return _own_model(name, model, site)
+        return _own_model(name, model, here)
     row = Row(name, "ok", model.revision or "")
     wanted = {
         "config.json": model.config_sha256,
@@ -228,16 +228,16 @@ def _model(name: str, model: Model, here: ThisMachine) -> Row:
     return row
 
 
-def _own_model(name: str, model: Model, site: Site) -> Row:
+def _own_model(name: str, model: Model, here: ThisMachine) -> Row:
     """Every file of a folder that is not of a hub; unchanged files are not read again."""
     short = name.partition(".")[2]
     row = Row(name, "ok", f"{len(model.files)} files")
-    folder = weight_folder(site.root, short)
+    folder = weight_folder(here.root, short)
     if folder is None:
         row.state, row.message = "unknown", "the folder of this model is not known on this machine"
         row.fix = f"`reprise model check FOLDER --lock {short}` remembers it"
         return row
-    store = Verified(site.root / ".cache" / "verified.json")
+    store = Verified(here.root / ".cache" / "verified.json")
     row.found = row.expected
     for file, expected in model.files.items():
         path = folder / file
