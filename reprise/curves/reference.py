@@ -119,7 +119,11 @@ class RunFile(_Strict):
 
 
 class ReferenceFile(_Strict):
-    """reference.toml. `provenance` is free: recipe version, lock hash, machine, date, licence."""
+    """reference.toml. `provenance` is free: recipe version, lock hash, machine, date, licence.
+
+    `settings`: resolved keys of the configuration, by dotted name, that are known to hold where
+    the whole configuration is not recorded.
+    """
 
     schema_version: Annotated[Literal[1], Field(alias="schema")]
     recipe: str
@@ -127,12 +131,17 @@ class ReferenceFile(_Strict):
     steps: Annotated[int, Field(gt=0)]
     runs: Annotated[list[RunFile], Field(min_length=1)]
     metrics: Metrics
+    settings: dict[str, str | int | float | bool] = {}
     provenance: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Reference runs of one recipe, read and validated. `seeds[i]` belongs to `runs[i]`."""
+    """Reference runs of one recipe, read and validated. `seeds[i]` belongs to `runs[i]`.
+
+    `config` is the whole configuration, `settings` single keys of it by dotted names; either is
+    empty where it is not recorded.
+    """
 
     name: str
     recipe: str
@@ -143,6 +152,7 @@ class Reference:
     seeds: tuple[int | None, ...]
     provenance: Mapping[str, Any]
     config: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def without(self, index: int) -> Reference:
         """The reference without one of its runs."""
@@ -196,6 +206,7 @@ def load_reference(path: Path) -> Reference:
         seeds,
         parsed.provenance,
         _config(manifest.parent),
+        parsed.settings,
     )
 
 

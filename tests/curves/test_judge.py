@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +28,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.findings import State
 from reprise.core.project import find_project
 from reprise.curves import Judgement, Outcome, judge_run, load_reference
-from reprise.curves.judge import ValidationSet
+from reprise.curves.judge import JudgeOptions, ValidationSet
 from reprise.metrics import read_run
 
 
@@ -52,6 +55,26 @@ def test_honest_seeds_pass_and_frozen_actors_fail(tmp_path: Path, seeds: int) ->
         frozen = judge(tmp_path, records(seed, rate=0.0), reference)
         assert frozen.outcome is Outcome.FAIL, frozen.text()
         assert state(frozen, "reward") is State.FAILED
+
+
+def test_half_the_speed_fails_against_five(tmp_path: Path) -> None:
+    reference = write_reference(tmp_path / "reference", 5)
+    found = [judge(tmp_path, records(seed, rate=0.5), reference).outcome for seed in range(60, 80)]
+    assert Outcome.PASS not in found
+    assert found.count(Outcome.FAIL) >= 18
+
+
+def test_a_drop_below_what_can_be_seen_is_named(tmp_path: Path, eight: Path) -> None:
+    """0.05 at the end, where eight runs cannot see as little: a stated margin says so."""
+    rows = [
+        (step, data | ({REWARD: data[REWARD] - 0.05} if step else {})) for step, data in records(61)
+    ]
+    table, reference = read_run(write(tmp_path / "run.jsonl", rows)), load_reference(eight)
+    found = judge_run(table, reference, STEPS, options=JudgeOptions(margin=0.05))
+    resolution = found.check("resolution")
+    assert found.outcome is not Outcome.PASS
+    assert resolution.state is State.UNKNOWN
+    assert "margin 0.05" in resolution.message and resolution.numbers["smallest"] > 0.05
 
 
 def test_exit_codes_and_numbers_reach_the_report(tmp_path: Path, eight: Path) -> None:
@@ -364,3 +387,32 @@ def test_steps_that_the_run_lacks_are_not_counted_as_compared(tmp_path: Path) ->
     judgement = judge_run(table, load_reference(source.parent), 40)
     assert judgement.compared_steps == last < 40
     assert f"{last} of 40 steps compared" in judgement.text()
+
+
+@pytest.mark.full
+def test_a_run_of_20000_steps_with_117_metrics(tmp_path: Path) -> None:
+    """Read and judged by the command in under 20 processor seconds and 600 MB."""
+    steps, names = 20_000, [f"group/metric_{i}" for i in range(110)]
+    reference = write_reference(tmp_path / "reference", 3, steps=steps)
+    filler = json.dumps(dict.fromkeys(names, 0.123456789))[:-1]
+    with (tmp_path / "run.jsonl").open("w") as out:
+        for step, data in records(50, steps=steps):
+            out.write(f'{{"step": {step}, "data": {filler}, {json.dumps(data)[1:]}}}\n')
+    script = (
+        "import resource, sys; from reprise.cli import main\n"
+        "try: main()\n"
+        "finally:\n"
+        "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "    print(used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)\n"
+    )
+    compared = ["curves", "compare", str(tmp_path / "run.jsonl"), "--reference", str(reference)]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *compared, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    judgement = json.loads(done.stdout)["judgement"]
+    assert judgement["compared_steps"] == steps
+    seconds, kilobytes = map(float, done.stderr.split()[-2:])
+    assert seconds < 20 and kilobytes < 600e3, done.stderr

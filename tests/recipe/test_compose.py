@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reprise.core.errors import OperatorError
+from reprise.core.findings import State
+from reprise.curves.checks.comparable import Origin, comparable
+from reprise.curves.reference import load_reference
 from reprise.recipe.config.compose import Composition, compose
 from reprise.recipe.config.origin import Origins
 from reprise.recipe.config.overrides import Fault, Line, parse, read_lines
@@ -198,3 +201,17 @@ def test_a_simple_line_is_read_as_hydra_reads_it(plus: str, key: str, value: str
     )  # fmt: skip
     assert repr(ours.value()) == repr(theirs.value())
     assert ours.get_value_element_as_str() == theirs.get_value_element_as_str()
+
+
+@pytest.mark.parametrize(("variant", "differing"), [("as_published", []), ("as_documented", None)])
+def test_the_published_curve_judges_the_published_variant_alone(
+    tree: VerlTree, recipes: Path, variant: str, differing: list[str] | None
+) -> None:
+    made = compose("hy3/recipe", tree, [Line(f"hy3/variant={variant}")], recipes)
+    reference = load_reference(recipes / "hy3/reference")
+    check, found = comparable(Origin({}, made.values), reference, 189)
+    named = [difference.name for difference in found]
+    assert named == (["reward.reward_manager.name"] if differing is None else differing)
+    assert check.state is (State.UNKNOWN if differing is None else State.PASSED)
+    if differing is not None:
+        assert "7 known settings" in check.message

@@ -87,6 +87,12 @@ def config_differences(run: Mapping[str, Any], reference: Mapping[str, Any]) -> 
     return sorted(found_, key=lambda difference: order.index(difference.weight))
 
 
+def setting_differences(run: Mapping[str, Any], known: Mapping[str, Any]) -> list[Difference]:
+    """Single known settings of a reference, by dotted names, against a resolved configuration."""
+    ours = flatten(run)
+    return config_differences({key: ours[key] for key in known if key in ours}, known)
+
+
 def _weight(key: str) -> Weight:
     if _MATTERS.match(key):
         return "matters"
@@ -104,7 +110,23 @@ def _differences(origin: Origin, reference: Reference) -> list[Difference]:
         config = config_differences(origin.config, reference.config)
         # The hash of the configuration says no more than its keys.
         differing = [item for item in differing if item.name != "recipe"] + config
+    elif origin.config and reference.settings:
+        differing += setting_differences(origin.config, reference.settings)
     return differing
+
+
+def _compared(origin: Origin | None, reference: Reference, steps: int) -> str:
+    """What a comparison without a difference rests on: nothing is claimed of the unrecorded."""
+    parts = [f"length ({steps} steps)"]
+    if origin is not None:
+        recorded = reference.provenance
+        parts += [n for n, _ in _FACTS if None not in (origin.facts.get(n), recorded.get(n))]
+        if origin.config and reference.config:
+            parts.append("configuration")
+        elif origin.config and reference.settings:
+            parts.append(f"{len(reference.settings)} known settings")
+    text = f"no difference that matters in {', '.join(parts)}"
+    return text if len(parts) > 1 else f"{text}; no input is recorded on both sides"
 
 
 def _short(value: Any) -> str:
@@ -141,8 +163,7 @@ def comparable(
         flags = " ".join(f"--accept {d.name}" for d in open_)
         result = found("comparable.differs", where, numbers, differences=shown, flags=flags)
         return result, differing
-    known = origin is not None and (origin.facts or origin.config)
-    text = "no difference that matters" if known else f"same length, {steps} steps"
+    text = _compared(origin, reference, steps)
     if accepted and differing:
         named = sorted({d.name for d in differing} & set(accepted))
         text += f"; accepted: {', '.join(named)}" if named else ""
