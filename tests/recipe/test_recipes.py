@@ -12,10 +12,11 @@ import yaml
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report, Verdict
-from reprise.recipe.card import card_of, recipe_names
+from reprise.recipe.card import card_of
 from reprise.recipe.check import check
 from reprise.recipe.config.overrides import Line
 from reprise.recipe.config.verltree import find_tree, tree_at
+from reprise.recipe.folders import recipe_names
 from reprise.recipe.load import Inputs, Loaded, load, verl_tree
 from reprise.recipe.rules.engine import HY3_SETTINGS
 from reprise.recipe.show import command_line, differences, without_secrets

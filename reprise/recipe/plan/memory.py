@@ -310,6 +310,9 @@ def rollout_memory(setup: Setup, gpu_memory: float) -> tuple[Memory, int]:
     if not setup.get(f"{_ACTOR}.megatron.param_offload", False) and setup.megatron:
         stages = _stages(setup, counts)
         terms["actor weights (not offloaded)"] = max(stage.total for stage in stages) * _BF16
+    if not setup.get(f"{_ACTOR}.megatron.optimizer_offload", False) and setup.megatron:
+        states = [_optimizer_bytes(setup, stage) for stage in _stages(setup, counts)]
+        terms["optimizer (not offloaded)"] = int(max(states) * (1 - _offloaded_share(setup)))
     return Memory(terms), cache // max(1, _kv_token(model, setup.rollout_tp))
 
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from reprise.recipe.model import Model, Parameters
 from reprise.recipe.setup import Setup
 
-__all__ = ["MFU", "Compute", "step_compute", "update_compute"]
+__all__ = [
+    "MFU",
+    "Compute",
+    "forward_compute",
+    "step_compute",
+    "update_compute",
+    "update_passes",
+]
 
 # Assumed share of the peak that large MoE training reaches, for the lower bound of a step.
 MFU = 0.35
@@ -31,7 +38,7 @@ class Compute:
         return self.total / (gpus * tflops * 1e12 * share)
 
 
-def _forward(model: Model, counts: Parameters, sequences: int, length: int) -> Compute:
+def forward_compute(model: Model, counts: Parameters, sequences: int, length: int) -> Compute:
     """One pass of `sequences` of `length` tokens.
 
     2 FLOPs a weight and token. Scores and values take 2 x 2 x length^2 x heads x width of a head
@@ -48,7 +55,7 @@ def _passes(compute: Compute, number: int) -> Compute:
     return Compute(number * compute.weights, number * compute.attention)
 
 
-def _update(setup: Setup) -> int:
+def update_passes(setup: Setup) -> int:
     """Forward passes that an update is worth: one, two for gradients, one if recomputed."""
     again = setup.override.get("recompute_granularity") == "full" or (
         not setup.megatron
@@ -60,12 +67,12 @@ def _update(setup: Setup) -> int:
 def step_compute(setup: Setup, model: Model, counts: Parameters) -> Compute:
     """Training of a step at the length limit: update, log-probs of actor and reference, critic."""
     samples = setup.train_batch * setup.n
-    passes = _update(setup) + 1 + (1 if setup.reference else 0)
-    passes += _update(setup) + 1 if setup.critic else 0  # its own update, and its values
-    return _passes(_forward(model, counts, samples, setup.length), passes)
+    passes = update_passes(setup) + 1 + (1 if setup.reference else 0)
+    passes += update_passes(setup) + 1 if setup.critic else 0  # its own update, and its values
+    return _passes(forward_compute(model, counts, samples, setup.length), passes)
 
 
 def update_compute(setup: Setup, model: Model, counts: Parameters) -> Compute:
     """The actor's update of one mini batch, every answer at the length limit."""
     samples = setup.mini_batch * setup.n
-    return _passes(_forward(model, counts, samples, setup.length), _update(setup))
+    return _passes(forward_compute(model, counts, samples, setup.length), update_passes(setup))

@@ -16,6 +16,7 @@ from reprise.cli.commands.recipe.inputs import (
     ModelConfigOption,
     lines_of,
     load_recipe,
+    wide,
 )
 from reprise.cli.options import AlgorithmOption, OverridesArgument, VerlOption
 from reprise.cli.render import JsonFlag, finish, guard
@@ -43,11 +44,20 @@ def plan_recipe(
     ] = None,
     model_config: ModelConfigOption = None,
     verl: VerlOption = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="List layouts that are legal and fit, fastest first.")
+    ] = False,
+    nodes: Annotated[
+        list[int] | None,
+        typer.Option(min=1, max=4096, help="With --search: number of nodes to try (repeatable)."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=20, help="With --search: layouts to list.")] = 10,
     as_json: JsonFlag = False,
 ) -> None:
     """Print what a recipe needs: memory of a GPU and a node, disk for checkpoints, time.
 
-    Memory is estimated by formulas; docs/recipes.md states what was measured.
+    Memory is estimated by formulas; docs/recipes.md states what was measured. With --search, list
+    parallel sizes, rollout TP, offload and recomputation that fit, by the estimated time.
     """
     from reprise.recipe.check import check_faults
     from reprise.recipe.load import Inputs
@@ -57,6 +67,16 @@ def plan_recipe(
     inputs = Inputs(verl=verl, model_config=model_config)
     project = find_project()
     loaded, _ = load_recipe(project, model, lines, inputs)
+    if search:
+        from reprise.recipe.plan.proposals import propose
+
+        report = propose(loaded, gpu_memory, tuple(nodes or ()), top)
+        check_faults(report, loaded.composition.faults)
+        if not as_json:
+            _print_layouts(report.data)
+        finish(report, as_json)
+    if nodes:
+        raise OperatorError("recipe-plan-arguments.nodes-without-search", "--nodes", recipe=model)
     report = plan(loaded, gpu_memory, throughput, recipes=project.recipes)
     check_faults(report, loaded.composition.faults)
     if not as_json:
@@ -88,6 +108,33 @@ def _print_plan(data: dict[str, Any]) -> None:
             shown = f"{value:,}" if isinstance(value, int) else str(value)
             table.add_row(f"  {escape(str(name))}", escape(shown))
         console.print(table, highlight=False)
+
+
+_SIZES = ("nodes", "tp", "pp", "cp", "ep", "etp", "rollout_tp", "offload", "recompute")
+
+
+def _print_layouts(data: dict[str, Any]) -> None:
+    rows = data.get("layouts")
+    if not rows:
+        return
+    memory = ("training_gib", "rollout_gib", "host_gib")
+    heads = [*(name.replace("_", " ") for name in _SIZES), "s a step", "train", "rollout", "host"]
+    table = Table(*heads, "GB sent", box=None, pad_edge=False)
+    for row in rows:
+        sizes = [_word(row[name]) for name in _SIZES]
+        cells = [f"{row['seconds']:,.0f}", *(f"{row[name]:,.1f}" for name in memory)]
+        table.add_row(*sizes, *cells, f"{row['sent_gb']:,.0f}")
+    wide().print(table, highlight=False)
+    sys.stdout.write(
+        f"{data['fit']} of {data['tried']} layouts are legal and fit\n"
+        "train, rollout: GiB of a GPU; host: GiB of a node; GB sent: by one GPU in a step\n"
+        f"time: {data['time_is']}\n"
+        f"the first as overrides: {' '.join(rows[0]['overrides'])}\n"
+    )
+
+
+def _word(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 @guard("recipe convert")
