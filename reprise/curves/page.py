@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 
-from reprise.core.findings import Finding, State
+from reprise.core.findings import State
 from reprise.curves.checks.mismatch import valid_probs_diff
+from reprise.curves.document import (
+    FURTHER,
+    document,
+    escaped,
+    findings_table,
+    html_table,
+    time_line_table,
+)
 from reprise.curves.panels import Curve, Panel, panel
-from reprise.curves.past import Past, cause_section, flat, moment, time_line
+from reprise.curves.past import Past, cause_section, flat, moment
 from reprise.curves.reference import Reference
 from reprise.curves.result import CheckResult, Difference, Judgement, WindowResult, number
 from reprise.metrics import MetricTable, Series
@@ -17,51 +23,9 @@ from reprise.metrics import MetricTable, Series
 __all__ = ["runs_page", "verdict_page"]
 
 _WORDS = {State.PASSED: "passed", State.FAILED: "failed", State.UNKNOWN: "unknown"}
-# Shown with the judged metrics when a run has them.
-_FURTHER = (
-    "actor/entropy",
-    "actor/grad_norm",
-    "response_length/mean",
-    "response_length/clip_ratio",
-    "perf/total_num_tokens",
-)
 # Facts of a run that have a section of their own, or are of no use to a reader.
 _APART = {"attempts", "given", "forced"}
 _NO_PAST = Past()
-
-
-def _asset(name: str) -> str:
-    return resources.files("reprise.curves").joinpath(name).read_text(encoding="utf-8")
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
-
-
-def _document(title: str, body: str) -> str:
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        f"<title>{_text(title)}</title><style>{_asset('page.css')}</style></head>"
-        f"<body><main>{body}</main><script>{_asset('page.js')}</script></body></html>\n"
-    )
-
-
-def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first cell of a row is its header; `rows` are cells as HTML."""
-    names = "".join(f'<th scope="col">{_text(name)}</th>' for name in head)
-    body = ""
-    for first, *cells in rows:
-        rest = "".join(
-            f'<td data-name="{_text(name)}">{cell}</td>'
-            for name, cell in zip(head[1:], cells, strict=True)
-        )
-        body += f'<tr><th scope="row">{first}</th>{rest}</tr>'
-    return (
-        f'<div class="wide"><table><caption>{_text(caption)}</caption><thead><tr>{names}</tr>'
-        f"</thead><tbody>{body}</tbody></table></div>"
-    )
 
 
 def verdict_page(
@@ -78,22 +42,22 @@ def verdict_page(
     steps = f"{judgement.compared_steps} of {judgement.expected_steps} expected steps compared"
     odds = f"A correct run fails with a probability of at most {judgement.false_alarms:.2%}."
     body = [
-        f'<header><p class="verdict {outcome}">{outcome}</p><h1>{_text(judgement.run)}</h1>',
-        f"<p>Against <strong>{_text(reference.name)}</strong>: {_text(runs)}, {steps}.</p>",
-        f"<p>{_text(_sentence(judgement.smallest))}. {odds}</p>{_undecided(judgement)}</header>",
+        f'<header><p class="verdict {outcome}">{outcome}</p><h1>{escaped(judgement.run)}</h1>',
+        f"<p>Against <strong>{escaped(reference.name)}</strong>: {escaped(runs)}, {steps}.</p>",
+        f"<p>{escaped(_sentence(judgement.smallest))}. {odds}</p>{_undecided(judgement)}</header>",
         cause_section(past),
         f"<section><h2>Checks</h2>{_checks(judgement.checks)}</section>",
         f"<section><h2>Curves</h2>{_LEGEND}"
         f'<div class="charts">{_charts(judgement, table, reference)}</div></section>',
         f"<section><h2>Windows</h2>{_windows(judgement.checks)}</section>",
         f"<section><h2>Differences</h2>{_differences(judgement.differences)}</section>",
-        f"<section><h2>Findings</h2>{_findings(judgement.all_notes())}</section>",
+        f"<section><h2>Findings</h2>{findings_table(judgement.all_notes())}</section>",
         f"<section><h2>Attempts</h2>{_attempts(provenance)}</section>",
-        f"<section><h2>Time line</h2>{_time_line(past)}</section>",
+        f"<section><h2>Time line</h2>{time_line_table(past)}</section>",
         f"<section><h2>This run</h2>{_facts('This run', provenance)}</section>",
         f"<section><h2>Reference</h2>{_facts('Reference', _origin(reference))}</section>",
     ]
-    return _document(f"{outcome}: {judgement.run}", "\n".join(body))
+    return document(f"{outcome}: {judgement.run}", "\n".join(body))
 
 
 _LEGEND = (
@@ -111,9 +75,10 @@ def _sentence(text: str) -> str:
 
 def _undecided(judgement: Judgement) -> str:
     open_ = [c for c in judgement.checks if c.state is State.UNKNOWN]
-    items = [f"<li><strong>{_text(c.rule)}</strong>: {_text(c.message)}</li>" for c in open_]
+    items = [f"<li><strong>{escaped(c.rule)}</strong>: {escaped(c.message)}</li>" for c in open_]
     items += [
-        f"<li><strong>{_text(c.rule)}</strong>: {_text(c.message)} (does not prevent a PASS)</li>"
+        f"<li><strong>{escaped(c.rule)}</strong>: {escaped(c.message)} "
+        "(does not prevent a PASS)</li>"
         for c in judgement.undecided
     ]
     if not items:
@@ -125,17 +90,17 @@ def _undecided(judgement: Judgement) -> str:
 def _checks(checks: Iterable[CheckResult]) -> str:
     rows = []
     for check in checks:
-        fix = f'<p class="fix">{_text(check.fix)}</p>' if check.fix else ""
+        fix = f'<p class="fix">{escaped(check.fix)}</p>' if check.fix else ""
         state = _WORDS[check.state]
         rows.append(
             [
-                _text(check.rule),
+                escaped(check.rule),
                 f'<span class="{state}">{state}</span>',
-                f"<code>{_text(check.where)}</code>",
-                _text(check.message) + fix,
+                f"<code>{escaped(check.where)}</code>",
+                escaped(check.message) + fix,
             ]
         )
-    return _table("Checks", ("check", "state", "where", "message"), rows)
+    return html_table("Checks", ("check", "state", "where", "message"), rows)
 
 
 def _windows(checks: Iterable[CheckResult]) -> str:
@@ -145,7 +110,7 @@ def _windows(checks: Iterable[CheckResult]) -> str:
         state = _WORDS[window.state]
         rows.append(
             [
-                f"<code>{_text(window.metric)}</code>",
+                f"<code>{escaped(window.metric)}</code>",
                 f"{window.first}-{window.last}",
                 *(number(value) for value in values),
                 f'<span class="{state}">{state}</span>',
@@ -163,7 +128,7 @@ def _windows(checks: Iterable[CheckResult]) -> str:
         "detectable",
         "state",
     )
-    return _table("Windows", names, rows)
+    return html_table("Windows", names, rows)
 
 
 def _charts(judgement: Judgement, table: MetricTable, reference: Reference) -> str:
@@ -183,7 +148,7 @@ def _charts(judgement: Judgement, table: MetricTable, reference: Reference) -> s
         names.append(own)
     names += [spec.metric for spec in (metrics.probs_diff, metrics.kl) if spec is not None]
     figures = []
-    for name in dict.fromkeys([*names, *_FURTHER]):
+    for name in dict.fromkeys([*names, *FURTHER]):
         curves = [Curve("this run", _curve(table, reference, name), "run")]
         seeds = zip(reference.runs, reference.seeds, strict=True)
         for index, (run, seed) in enumerate(seeds, start=1):
@@ -206,24 +171,10 @@ def _differences(differences: Sequence[Difference]) -> str:
     if not differences:
         return "<p>No difference is known; what is not recorded of both sides was not compared.</p>"
     rows = [
-        [f"<code>{_text(d.name)}</code>", _text(d.weight), _text(d.run), _text(d.reference)]
+        [f"<code>{escaped(d.name)}</code>", escaped(d.weight), escaped(d.run), escaped(d.reference)]
         for d in differences
     ]
-    return _table("Differences", ("name", "for the curve", "this run", "reference"), rows)
-
-
-def _findings(found: Sequence[Finding]) -> str:
-    if not found:
-        return "<p>No further findings.</p>"
-    rows = [
-        [
-            _text(note.severity.value),
-            f"<code>{_text(note.where)}</code>",
-            _text(note.message) + (f'<p class="fix">{_text(note.fix)}</p>' if note.fix else ""),
-        ]
-        for note in found
-    ]
-    return _table("Findings", ("severity", "where", "message"), rows)
+    return html_table("Differences", ("name", "for the curve", "this run", "reference"), rows)
 
 
 def _attempts(provenance: Mapping[str, object]) -> str:
@@ -235,33 +186,26 @@ def _attempts(provenance: Mapping[str, object]) -> str:
         resumed = item.get("resumed_from")
         rows.append(
             [
-                _text(item.get("number", "unknown")),
+                escaped(item.get("number", "unknown")),
                 moment(item.get("started")),
                 moment(item.get("ended")),
-                _text("the start" if resumed is None else f"step {resumed}"),
-                _text(item.get("reached", "unknown")),
-                _text(item.get("outcome", "unknown")),
-                _text(item.get("message", "")),
+                escaped("the start" if resumed is None else f"step {resumed}"),
+                escaped(item.get("reached", "unknown")),
+                escaped(item.get("outcome", "unknown")),
+                escaped(item.get("message", "")),
             ]
         )
     names = ("attempt", "started", "ended", "from", "last step", "outcome", "message")
-    return _table("Attempts", names, rows)
-
-
-def _time_line(past: Past) -> str:
-    rows = time_line(past)
-    if not rows:
-        return "<p>Not recorded: events and alarms are those of a run folder.</p>"
-    return _table("Time line", ("time", "attempt", "event", "details"), rows)
+    return html_table("Attempts", names, rows)
 
 
 def _facts(caption: str, facts: Mapping[str, object]) -> str:
     rows = [
-        [f"<code>{_text(key)}</code>", _text(value)]
+        [f"<code>{escaped(key)}</code>", escaped(value)]
         for key, value in flat(facts)
         if key.partition(".")[0] not in _APART
     ]
-    return _table(caption, ("name", "value"), rows) if rows else "<p>Nothing is recorded.</p>"
+    return html_table(caption, ("name", "value"), rows) if rows else "<p>Nothing is recorded.</p>"
 
 
 def _origin(reference: Reference) -> dict[str, object]:
@@ -283,7 +227,7 @@ def runs_page(
     """
     shared = [m for m in tables[0].names if sum(m in table for table in tables) > 1]
     judged = [m for m in shared if m.startswith(("critic/rewards/mean", "val-core/"))]
-    extra = (*_FURTHER, "training/rollout_probs_diff_mean", "rollout_corr/k3_kl", "actor/loss")
+    extra = (*FURTHER, "training/rollout_probs_diff_mean", "rollout_corr/k3_kl", "actor/loss")
     shown = list(dict.fromkeys([*judged, *(m for m in extra if m in shared)])) or shared[:8]
     figures = []
     for metric in shown:
@@ -293,7 +237,7 @@ def runs_page(
         ]
         figures.append(panel(Panel(metric, curves)))
     keys = "".join(
-        f'<span class="key run{index % 6}"></span> {_text(name)} '
+        f'<span class="key run{index % 6}"></span> {escaped(name)} '
         for index, name in enumerate(names)
     )
     rows = []
@@ -304,20 +248,21 @@ def runs_page(
             values = table.series(metric).finite().values
             tail = values[-max(1, len(values) // 10) :]
             cells.append(number(float(tail.mean())) if len(tail) else "unknown")
-        rows.append([_text(name), str(len(steps)), *cells])
+        rows.append([escaped(name), str(len(steps)), *cells])
     head = ("run", "steps", *shown[:6])
     body = [
         f"<header><h1>{len(names)} runs</h1></header>",
-        f"<section><h2>Mean of the last tenth</h2>{_table('Last values', head, rows)}</section>",
+        "<section><h2>Mean of the last tenth</h2>",
+        f"{html_table('Last values', head, rows)}</section>",
         f'<section><h2>Curves</h2><p class="legend">{keys}</p>'
         f'<div class="charts">{"".join(figures)}</div></section>',
     ]
     for name, found in differences:
         title = f"How {name} differs from {names[0]}"
-        body.append(f"<section><h2>{_text(title)}</h2>{_differences(found)}</section>")
+        body.append(f"<section><h2>{escaped(title)}</h2>{_differences(found)}</section>")
     for name, past in zip(names, pasts, strict=False):
         body.append(cause_section(past, f"Failure of {name}"))
         if past.events:
             title = f"Time line of {name}"
-            body.append(f"<section><h2>{_text(title)}</h2>{_time_line(past)}</section>")
-    return _document(f"{len(names)} runs", "\n".join(body))
+            body.append(f"<section><h2>{escaped(title)}</h2>{time_line_table(past)}</section>")
+    return document(f"{len(names)} runs", "\n".join(body))

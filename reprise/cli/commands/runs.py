@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +13,7 @@ from rich.console import Console
 
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.cli.tables import print_table
+from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
 
 __all__ = ["register"]
@@ -62,6 +65,12 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", help="Watch until the run ends; Ctrl-C leaves it running.")
     ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show it as a web page, on this machine alone.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of --serve; 0: any that is free.")
+    ] = 0,
     as_json: JsonFlag = False,
 ) -> None:
     """Show a run: steps, reward, mismatch, checkpoint, nodes, alarms (default: the newest run).
@@ -70,8 +79,13 @@ def status(
     failed, or an alarm is an error.
     """
     from reprise.flows.runs import run_status
+    from reprise.runs.state.folder import RunFolder
+    from reprise.runs.watch.summary import summary_lines
     from reprise.runs.watch.view import View, table_of
 
+    if serve:
+        _serve(run, port, watch or as_json)
+        return
     view = View(quiet=as_json) if watch else None
     try:
         found = run_status(find_project(), run, view)
@@ -80,7 +94,33 @@ def status(
         raise typer.Exit(0) from None
     if not as_json:
         Console(soft_wrap=True, highlight=False).print(table_of(found.seen))
+        plain = "utf" not in (sys.stdout.encoding or "").lower()
+        for line in summary_lines(RunFolder(Path(found.report.data["path"])), plain):
+            sys.stdout.write(line + "\n")
     finish(found.report, as_json, quiet_ok=True)
+
+
+def _serve(run: str | None, port: int, other: bool) -> None:
+    """Serve the page of a run until Ctrl-C."""
+    from reprise.flows.runs import run_status
+    from reprise.flows.serve import PageServer, page_of
+
+    if other:
+        raise OperatorError("status-serve.alone", "--serve")
+    project = find_project()
+    # The run that is the newest now stays the page's; an unknown one is told before an address is.
+    path = run_status(project, run).report.data["path"]
+    with PageServer(lambda: page_of(project, path), port) as server:
+        typer.echo(server.url)
+        sys.stdout.flush()
+        _say(
+            "Ctrl-C ends this page, not the run; from another machine: ssh -N -L "
+            f"{server.port}:127.0.0.1:{server.port} HOST"
+        )
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None
 
 
 @guard("logs")
