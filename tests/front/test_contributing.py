@@ -53,7 +53,8 @@ def apply(root: Path, first: str, rest: str) -> str:
         return str(name)
     lines = text.splitlines(keepends=True)
     (at,) = [number for number, line in enumerate(lines) if line.strip() == anchor]
-    lines.insert(at + (side == "below"), rest)
+    # Two lines separate functions; in a block of their own they would be its end.
+    lines.insert(at + (side == "below"), rest + "\n\n" * rest.startswith("def "))
     path.write_text("".join(lines), encoding="utf-8")
     return str(name)
 
@@ -121,6 +122,7 @@ def test_the_tests_of_the_examples_pass(project: tuple[Path, list[str]]) -> None
 @pytest.mark.parametrize(
     ("words", "code", "shown"),
     [
+        ("lock check", 0, "lock check: ok"),
         ("recipe check mine", 0, "recipe check: ok"),
         pytest.param(
             *("recipe check qwen3-8b -- data.shuffle=False", 0, "expected data.shuffle True"),
