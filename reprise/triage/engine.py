@@ -9,7 +9,8 @@ from pathlib import Path
 from reprise.triage.judge import Question, judge
 from reprise.triage.model import Diagnosis
 from reprise.triage.patterns import Library, load_library
-from reprise.triage.read.scan import FileScan, Scanner
+from reprise.triage.read.events import FileScan
+from reprise.triage.read.scan import Scanner
 from reprise.triage.read.source import LogFile, find_logs
 
 __all__ = ["Examined", "examine"]

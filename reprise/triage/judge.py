@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from reprise.triage.model import Diagnosis, Event, Group, Mark, Role, State, Step
 from reprise.triage.patterns import Library
 from reprise.triage.read.clock import most_common_year, with_year
-from reprise.triage.read.scan import FileScan
+from reprise.triage.read.events import FileScan
 
 __all__ = ["CLOCK_SECONDS", "Question", "judge"]
 
