@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, try_to_load_from_cache
 from packaging.markers import Marker
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -15,7 +14,7 @@ from packaging.utils import canonicalize_name
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import sha256_file
 from reprise.core.findings import Report
-from reprise.hub.verified import Verified
+from reprise.flows.lock.weights import verify_model
 from reprise.images.verify import verify_image
 from reprise.lock.installed import Installed
 from reprise.lock.model import (
@@ -32,13 +31,10 @@ from reprise.lock.model import (
 from reprise.lock.read import data_folder
 from reprise.lock.requirements import Pin, pins_sha256, read_pins
 from reprise.lock.rows import Row, ThisMachine, unpinned
-from reprise.models.fetch import weight_folder
 from reprise.trees.checkout import Standing, gitlinks, inspect
 from reprise.trees.git import GitError
 
 __all__ = ["Row", "ThisMachine", "verify_entries"]
-
-_INDEX = "model.safetensors.index.json"
 
 
 def verify_entries(lock: Lock, names: Sequence[str], here: ThisMachine) -> tuple[Report, list[Row]]:
@@ -189,84 +185,6 @@ def _data(name: str, data: Data, here: ThisMachine) -> Row:
     return row
 
 
-def _model(name: str, model: Model, here: ThisMachine) -> Row:
-    """Config and weight index in the folder that has the weights, else in the hub's cache.
-
-    Weights are not read.
-    """
-    if model.missing:
-        return unpinned(name, model)
-    if not model.repo:
-        return _own_model(name, model, here)
-    row = Row(name, "ok", model.revision or "")
-    wanted = {
-        "config.json": model.config_sha256,
-        _INDEX: model.index_sha256,
-    }
-    short = name.partition(".")[2]
-    folder = weight_folder(here.root, short)
-    for file, expected in wanted.items():
-        found = _weight_file(model, file, folder)
-        if found is None:
-            if file == _INDEX and expected is None and _in_one_file(model, folder):
-                continue
-            where = f"{folder}, where it was fetched," if folder else constants.HF_HUB_CACHE
-            row.state, row.message = "missing", f"{file} is not in {where}"
-            row.fix = (
-                f"`reprise model check FOLDER --lock {short}` (remembers a folder that is right)"
-            )
-            return row
-        digest = sha256_file(found)
-        if expected is None:
-            if row.state == "ok":  # a known difference is not hidden by an unknown
-                text = f"the lock has no digest of {file}; it is {digest}"
-                row.state, row.message = "unknown", text
-                row.fix = f"`reprise lock update {name}` records it"
-        elif digest != expected:
-            row.state, row.expected, row.found = "drift", f"{file} {expected}", digest
-            row.fix = "fetch the file again at the locked revision"
-    return row
-
-
-def _own_model(name: str, model: Model, here: ThisMachine) -> Row:
-    """Every file of a folder that is not of a hub; unchanged files are not read again."""
-    short = name.partition(".")[2]
-    row = Row(name, "ok", f"{len(model.files)} files")
-    folder = weight_folder(here.root, short)
-    if folder is None:
-        row.state, row.message = "unknown", "the folder of this model is not known on this machine"
-        row.fix = f"`reprise model check FOLDER --lock {short}` remembers it"
-        return row
-    store = Verified(here.root / ".cache" / "verified.json")
-    row.found = row.expected
-    for file, expected in model.files.items():
-        path = folder / file
-        if not path.is_file():
-            row.state, row.found, row.message = "missing", "", f"{path} does not exist"
-        elif (digest := store.sha256(path)) != expected:
-            row.state, row.expected, row.found = "drift", f"{file} {expected}", digest
-        else:
-            continue
-        row.fix = f"`reprise model fetch {short} {folder} --from FOLDER` with the locked files"
-        return row
-    return row
-
-
-def _weight_file(model: Model, file: str, folder: Path | None) -> Path | None:
-    """A file of the model on this machine."""
-    if folder is not None and folder.is_dir():
-        return folder / file if (folder / file).is_file() else None
-    if not model.repo:
-        return None
-    found = try_to_load_from_cache(model.repo, file, revision=model.revision)
-    return Path(found) if isinstance(found, str) else None
-
-
-def _in_one_file(model: Model, folder: Path | None) -> bool:
-    """Whether the model is there as one file, which needs no index."""
-    return _weight_file(model, "model.safetensors", folder) is not None
-
-
 def _shipped(name: str, shipped: Shipped, here: ThisMachine) -> Row:
     """Every file that is shipped, against its digest."""
     if shipped.sha256 is None:
@@ -338,6 +256,6 @@ _VERIFIERS: tuple[tuple[type[Entry], Callable[[str, Any, ThisMachine], Row]], ..
     (Environment, _environment),
     (Package, _package),
     (Image, verify_image),
-    (Model, _model),
+    (Model, verify_model),
     (Shipped, _shipped),
 )

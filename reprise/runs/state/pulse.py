@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 
 from reprise.core.errors import OperatorError
+from reprise.core.wait import wait_until
 from reprise.runs.ray.processes import alive
 from reprise.runs.state.folder import RunFolder, StorageFull
 from reprise.runs.state.state import Process, RunState
@@ -133,20 +134,17 @@ def supervising(folder: RunFolder) -> Iterator[None]:
 
 
 def _take(folder: RunFolder, handle: int) -> None:
-    deadline = time.monotonic() + _TURN_SECONDS
-    while True:
+    def is_held() -> bool:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise OperatorError(
-                    "train-resume.supervised-now", folder.name, run=folder.name
-                ) from None
-            time.sleep(0.05)
+            return False
         except OSError:
-            return  # storage without locks: the name and the pulse have to do
-        else:
-            return
+            return True  # storage without locks: the name and the pulse have to do
+        return True
+
+    if not wait_until(is_held, _TURN_SECONDS, every=0.05):
+        raise OperatorError("train-resume.supervised-now", folder.name, run=folder.name)
 
 
 @contextlib.contextmanager
