@@ -238,6 +238,7 @@ CASES = [
     Case("bundle-file.missing", remove("model/config.json"), BUNDLE),
     Case("bundle-file.sha256", write("model/weights.bin", "weights.xin"), BUNDLE),
 ]
+PRINTED = re.compile(r"(?:reprise|git|make|sh|mv) |\{command\}$")
 NOT_RUN = {
     # Text: why its command is not run here.
     "bundle-complete.lacks": "run below: on two machines",
@@ -252,7 +253,6 @@ NOT_RUN = {
     "python.cannot-run": "make setup installs an environment from an index",
     "python.no-packages": "as python.cannot-run",
     "requirements-pinned.lines": "make lock-requirements asks an index",
-    "tree-hash.source": "which side is wrong is the operator's to find out",
 }
 
 
@@ -263,7 +263,7 @@ def test_each_printed_command_is_run_or_has_a_reason() -> None:
         for rule in known_rules().values()
         if rule.layer in ("lock", "bundle", "trees", "hub")
         for name, text in rule.texts.items()
-        if commands(text.fix) or "{command}" in text.fix
+        if any(PRINTED.match(command) for command in commands(text.fix))
     }
     printed -= {"lock-pinned.reason-given"}  # The command of lock-pinned.missing.
     assert printed - {case.text for case in CASES} == set(NOT_RUN)
