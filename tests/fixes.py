@@ -17,8 +17,8 @@ from reprise.core.rules import text_of
 # Between backticks, or from the beginning of a clause to the remark or the next clause.
 _COMMAND = re.compile(
     r"`([^`]+)`"
-    r"|(?:^|(?<=[;:] )|(?<=, )|(?<=or )|(?<=then ))"
-    r"((?:reprise|git|make|sh|mv) (?!the |it |this |an )[^`]+?)(?= \(|;|, | or |$)"
+    r"|(?:^|(?<=[;:] )|(?<=, )|(?<=or )|(?<=then )|(?<=\())"
+    r"((?:reprise|git|make|sh|mv) (?!the |it |this |an )[^`()]+?)(?= \(|\)|;|, | or |$)"
 )
 
 

@@ -97,11 +97,16 @@ def _tree(root: Path, name: str, tree: Tree) -> None:
     for below, (commit, expected) in tree_places(tree).items():
         folder = root / (tree.path or "") / below
         found = inspect(folder, commit or "", expected)
+        if found.standing in (Standing.MISSING, Standing.SUPERSEDED):
+            where = f"tree.{name}"
+            raise OperatorError(
+                "bundle-tree.absent", where, folder=folder, commit=commit, name=name
+            )
         if commit is None or found.standing is not Standing.OK:
             raise OperatorError(
                 "bundle-tree.standing",
                 f"tree.{name}",
-                folder=folder,
+                folder=root / (tree.path or ""),
                 standing=found.standing.value,
                 commit=commit,
                 name=name,

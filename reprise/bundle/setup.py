@@ -46,7 +46,7 @@ def _report_lacking(
     about = laid.manifest.about.get("machine")
     values: dict[str, object] = {"entries": ", ".join(lacking), "machine": about}
     if wanted or len(lacking) == len(asked):
-        command = " ".join(name.partition(".")[2] for name in lacking) if wanted else ""
+        command = " ".join(lacking) if wanted else ""
         options = command or f"--machine {machine}"
         report.failed("bundle-complete.lacks", bundle.name, options=options, **values)
     else:

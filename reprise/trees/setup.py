@@ -134,7 +134,7 @@ def place_tree(
         if before.standing is Standing.OK and not _lacking(target, tree):
             return placed
         if before.standing not in (Standing.MISSING, Standing.SUPERSEDED, Standing.OK):
-            raise _refusal(before, tree)
+            raise _refusal(before, tree, name)
         new = work / target.name
         try:
             _build(new, name, tree, mirrors, on_phase, bundle, placed)
@@ -233,7 +233,7 @@ def _swap(new: Path, target: Path, before: Checkout, placed: Placed) -> str:
     return "replaced"
 
 
-def _refusal(found: Checkout, tree: Tree) -> OperatorError:
+def _refusal(found: Checkout, tree: Tree, name: str) -> OperatorError:
     """Why a checkout is not touched, and how to continue."""
     path = found.path
     where = str(path)
@@ -249,7 +249,12 @@ def _refusal(found: Checkout, tree: Tree) -> OperatorError:
             )
         case Standing.MOVED:
             return OperatorError(
-                "checkout-moved.commit", where, expected=tree.commit, found=found.head, path=path
+                "checkout-moved.commit",
+                where,
+                expected=tree.commit,
+                found=found.head,
+                path=path,
+                name=name,
             )
         case Standing.WRONG_TREE:
             return OperatorError(
@@ -258,6 +263,7 @@ def _refusal(found: Checkout, tree: Tree) -> OperatorError:
                 commit=tree.commit,
                 found=found.tree,
                 expected=tree.tree,
+                name=name,
             )
         case Standing.UNKNOWN:
             return CannotTell("checkout.unreadable", where, problem=found.problem, path=path)

@@ -122,6 +122,7 @@ def findings(told: dict[str, Any], name: str) -> list[dict[str, str]]:
 NOT_RUN = {
     # Text: why the command is not run as it is printed.
     "data-file.damaged": "reprise data fetch asks the file's server (test_fetch.py)",
+    "data-file.none-given": "FILE is the operator's own",
     "data-hash.locked-digest": "the operator chooses the revision",
     "data-hash.locked-size": "as data-hash.locked-digest",
     "data-prompt.other-type": "prompts of numbers: no command makes prompts of them",
@@ -130,6 +131,7 @@ NOT_RUN = {
     "data-source.no-router": "make setup fetches verl from its server",
     "data-source.no-verl": "as data-source.no-router",
     "data-source.unreadable": "as data-source.no-router",
+    "data-template.refused": "which role to rename depends on the template",
 }
 BELOW = {"data-samples.too-large", "data-schema.types-differ", "data-type.mixed"}
 """Texts whose commands have a test of their own below."""

@@ -17,7 +17,7 @@ from reprise.core.findings import Report
 from reprise.data.check.amounts import judge_leak, judge_samples, judge_steps, steps_of
 from reprise.data.check.judging import judge_file, row_name
 from reprise.data.check.lengths import Lengths, judge_lengths, measure_lengths
-from reprise.data.check.repeats import Repeats, count_repeats, prompt_text, rows_at
+from reprise.data.check.repeats import Repeats, count_repeats, distinct, prompt_text, rows_at
 from reprise.data.check.router import Router
 from reprise.data.check.schemas import judge_schemas
 from reprise.data.check.settings import Settings
@@ -76,7 +76,7 @@ def check_files(
         judge_schemas(report, [item.scan for item in group])
     if first:
         rows = sum(_rows_left(item, inputs.settings) for item in first)
-        pairs = len(np.unique(np.concatenate([item.scan.pairs for item in first])))
+        pairs = distinct(np.concatenate([item.scan.pairs for item in first]))
         where = ", ".join(str(item.scan.source.path) for item in first)
         judge_steps(report, rows, pairs, where, inputs.settings)
     for item in second:

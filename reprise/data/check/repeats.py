@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from reprise.data.read.keys import canonical
+from reprise.data.read.keys import Keys, canonical
 from reprise.data.read.reading import Source
 from reprise.data.read.rows import as_list
 from reprise.data.read.scan import FileScan
 
-__all__ = ["Repeats", "count_repeats", "prompt_text", "rows_at", "shared_rows"]
+__all__ = ["Repeats", "count_repeats", "distinct", "prompt_text", "rows_at", "shared_rows"]
 
 Places = npt.NDArray[np.int64]
 
@@ -33,12 +34,32 @@ class Repeats:
     conflicts: tuple[tuple[int, ...], ...]
 
 
+def _numbered(keys: Keys) -> Places:
+    """For each key the number of its first appearance, from 0; faster than sorting the keys."""
+    numbers: Places = pa.array(keys).dictionary_encode().indices.to_numpy()
+    return numbers
+
+
+def distinct(keys: Keys) -> int:
+    """How many different keys there are."""
+    return len(pa.array(keys).unique())
+
+
+def _first(keys: Keys) -> Places:
+    """The places of each different key's first appearance, ascending."""
+    numbers = _numbered(keys)
+    first = np.empty(int(numbers.max(initial=-1)) + 1, np.int64)
+    # Of several values for one place the last one stays: from behind, that is the first row.
+    first[numbers[::-1]] = np.arange(len(keys))[::-1]
+    return first
+
+
 def count_repeats(scan: FileScan) -> Repeats:
     """Count a scanned file."""
     if not scan.rows:
         return Repeats(0, 0, 0, 0, 0, 0, ())
-    _, counts = np.unique(scan.prompts, return_counts=True)
-    _, first = np.unique(scan.pairs, return_index=True)
+    counts = np.bincount(_numbered(scan.prompts))
+    first = _first(scan.pairs)
     prompts = scan.prompts[first]
     values, answers = np.unique(prompts, return_counts=True)
     conflicts: dict[int, list[int]] = {}
@@ -51,7 +72,7 @@ def count_repeats(scan: FileScan) -> Repeats:
         scan.rows,
         len(counts),
         len(first),
-        len(np.unique(scan.indices)),
+        distinct(scan.indices),
         int(counts.min()),
         int(counts.max()),
         tuple(tuple(places) for places in conflicts.values()),
@@ -60,8 +81,7 @@ def count_repeats(scan: FileScan) -> Repeats:
 
 def first_places(scan: FileScan) -> Places:
     """The place of the first row of each distinct prompt, in the file's order."""
-    _, first = np.unique(scan.prompts, return_index=True)
-    return np.sort(first)
+    return _first(scan.prompts)
 
 
 def shared_rows(train: FileScan, val: FileScan) -> Places:

@@ -64,7 +64,8 @@ _BLANK = np.uint64(text_key(""))
 class TextMemo:
     """Keys and lengths of string columns; remembers the first texts, so that repeats cost little.
 
-    Memory is bounded: at most 32,768 texts of 32 MiB in all are remembered.
+    Memory is bounded: at most 32,768 texts of 32 MiB in all are remembered. Each column has its
+    own memo: a look-up costs as much as all that is remembered.
     """
 
     def __init__(self) -> None:
@@ -115,13 +116,15 @@ class Prompts:
     blank: npt.NDArray[np.bool_]
 
 
-def measure_prompts(memo: TextMemo, offsets: Counts, roles: Column, texts: Column) -> Prompts:
-    """Measure prompts by their messages' roles and contents.
+def measure_prompts(
+    memos: tuple[TextMemo, TextMemo], offsets: Counts, roles: Column, texts: Column
+) -> Prompts:
+    """Measure prompts by their messages' roles and contents, each with its own memo.
 
     `offsets` has one entry more than there are prompts: messages offsets[i] to offsets[i+1] belong
     to prompt i. A prompt without messages has key 0.
     """
-    role, text = memo.measure(roles), memo.measure(texts)
+    role, text = memos[0].measure(roles), memos[1].measure(texts)
     first = np.repeat(offsets[:-1], np.diff(offsets))
     place = (np.arange(len(first)) - first + 1).astype(np.uint64)
     placed = combine(combine(role.keys, text.keys), place)

@@ -122,7 +122,7 @@ def scan_file(
     """
     scan = FileScan(source)
     parts = _Parts(source.rows)
-    memos = (TextMemo(), TextMemo(), TextMemo())
+    memos = (TextMemo(), TextMemo(), TextMemo(), TextMemo())
     for batch, table, bad in source.batches(prompt_key):
         scan.bad_lines.extend(bad)
         _measure(parts, batch, source, memos)
@@ -218,11 +218,14 @@ def _null_fields(column: Column, path: str) -> list[tuple[str, int]]:
 
 
 def _measure(
-    parts: _Parts, batch: Batch, source: Source, memos: tuple[TextMemo, TextMemo, TextMemo]
+    parts: _Parts,
+    batch: Batch,
+    source: Source,
+    memos: tuple[TextMemo, TextMemo, TextMemo, TextMemo],
 ) -> None:
     """Keep the keys and lengths of a batch, and suspect the rows with a blank message."""
-    texts, answers, indices = memos
-    prompts = measure_prompts(texts, batch.offsets, batch.roles, batch.texts)
+    roles, texts, answers, indices = memos
+    prompts = measure_prompts((roles, texts), batch.offsets, batch.roles, batch.texts)
     batch.suspects |= prompts.blank
     parts.prompts.add(prompts.keys)
     parts.pairs.add(combine(prompts.keys, answers.measure(batch.answers).keys))
