@@ -33,6 +33,7 @@ _MODULES = {
     **dict.fromkeys(("status", "logs", "stop"), "runs"),
     **dict.fromkeys(("init", "hosts", "doctor"), "cluster"),
     "baseline": "reproduce",
+    "new": "recipe",
     **dict.fromkeys(("reference", "report"), "curves"),
     "support-bundle": "triage",
 }

@@ -22,7 +22,7 @@ from reprise.flows.lock.verify import verify_entries
 from reprise.flows.models import ModelRequest, fetch_locked_model
 from reprise.lock.read import parse_lock, read_lock
 from reprise.lock.rewrite import add_entry
-from reprise.lock.rows import Site
+from reprise.lock.rows import ThisMachine
 from reprise.models.tables import expected_tensors
 
 LOCK = """# kept
@@ -96,11 +96,11 @@ def test_a_folder_becomes_an_entry_that_verifies(project: Project, folder: Path)
     assert kept(project)
     text = project.lock.read_text()
     assert text.index("[model.a]") < text.index("[model.mine]") < text.index("# --- the next part")
-    site = Site(project.root)
-    _, (row,) = verify_entries(read_lock(project.lock), ["model.mine"], site)
+    here = ThisMachine(project.root)
+    _, (row,) = verify_entries(read_lock(project.lock), ["model.mine"], here)
     assert row.state == "ok", row.message
     (folder / "tokenizer.json").write_text("[]")
-    _, (row,) = verify_entries(read_lock(project.lock), ["model.mine"], site)
+    _, (row,) = verify_entries(read_lock(project.lock), ["model.mine"], here)
     assert (row.state, row.found) == ("drift", digest(b"[]"))
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from reprise.cli.commands.recipe import new
 from reprise.cli.commands.recipe.inputs import (
     ModelArgument,
     ModelConfigOption,
@@ -39,6 +40,7 @@ def register(app: typer.Typer) -> None:
     group.command("plan")(plan_recipe)
     group.command()(convert)
     app.add_typer(group, name="recipe")
+    app.add_typer(new.group, name="new")
 
 
 @guard("recipe list")
