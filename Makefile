@@ -217,7 +217,7 @@ test: ## Run all tests of CI: fast ones, then the real three-step run
 	@scripts/system.sh
 	@$(DEV)
 	@$(REHEARSAL)
-	@.venv/bin/python -m pytest -n auto -m 'not full and not regression'
+	@.venv/bin/python -m pytest -n auto --durations=30 --durations-min=5 -m 'not full and not regression'
 
 test-fast: ## Run the tests that need no rehearsal environment
 	@$(DEV)

@@ -41,10 +41,12 @@ class Command:
     words: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
+    inside: Sequence[str] = ()
+    """What starts it: the words of `unshare`, for instance."""
 
     def start(self) -> Command:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "reprise", "train", "--json", *self.words],
+            [*self.inside, sys.executable, "-m", "reprise", "train", "--json", *self.words],
             env={**os.environ, "RUNS_DIR": str(self.runs), **self.environment},
             cwd=ROOT,
             text=True,

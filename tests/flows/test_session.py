@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,44 +16,18 @@ import pytest
 
 from reprise.cluster.site import Site
 from reprise.core.findings import Report
-from reprise.core.project import find_project
 from reprise.flows.train.checks import Where, _twice
-from reprise.flows.train.job import TrainOptions
-from reprise.flows.train.place import Attached, Need, Place, Private
-from reprise.flows.train.session import Session, run_session
+from reprise.flows.train.place import Attached, Private
+from reprise.flows.train.session import run_session
 from reprise.metrics import read_run
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.ray.local_ray import LocalRay
 from reprise.runs.ray.processes import marked
 from reprise.runs.state.folder import RunFolder, StorageFull
-from reprise.runs.supervise.resume import Resume
-from reprise.runs.watch.display import RunDisplay
+from tests.flows.small_session import PROJECT, SmallSession, new_session
 from tests.states import change
 
 pytestmark = pytest.mark.rehearsal
-
-PROJECT = find_project()
-TRAINER = Path(__file__).resolve().parents[1] / "runs" / "small_trainer.py"
-
-
-@dataclass(slots=True)
-class SmallSession(Session):
-    """Submits tests/runs/small_trainer.py where a recipe would submit verl."""
-
-    variables: dict[str, str] | None = None
-
-    def ready(self) -> Jobs:
-        return self.place.ready(self.folder, Need(1, 1))
-
-    def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
-        variables = {
-            "CHECKPOINTS": str(self.folder.read().checkpoints),
-            "VERL_FILE_LOGGER_PATH": str(self.folder.metrics_file(number)),
-            "REPRISE_ATTEMPT": str(number),
-            **(self.variables or {}),
-        }
-        command = f"{PROJECT.rehearsal_python} {TRAINER} {' '.join(resume.overrides)}"
-        jobs.submit(self.folder.job(number), command, {"env_vars": variables}, {})
 
 
 @pytest.fixture
@@ -70,17 +43,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
     yield folder
     subprocess.run(["umount", folder], check=True)
-
-
-def new_session(runs: Path, place: Place) -> SmallSession:
-    facts = {"steps": 6, "visible": True, "world_size": 1, "attempts": [], "place": place.kind}
-    run = RunFolder.create(runs, "rehearsal", facts)
-    saved = run.path / "checkpoints"
-    saved.mkdir()
-    change(run, checkpoints=str(saved), storage=str(run.path))
-    task: Any = SimpleNamespace(project=PROJECT)
-    options = TrainOptions("rehearsal", quiet=True)
-    return SmallSession(run, task, place, options, RunDisplay(quiet=True))
 
 
 def shell(run: RunFolder, *words: str) -> tuple[int, dict[str, Any]]:
@@ -195,6 +157,34 @@ def test_a_full_disk_ends_the_ray_of_the_runs_own(small_disk: Path) -> None:
     assert report.exit_code == 0, report.findings
     assert_whole(run)
     assert marked(run.name) == []
+
+
+def in_container(run: RunFolder, ray: LocalRay, pace: str) -> "subprocess.Popen[bytes]":
+    """The session in a namespace of pids of its own, where those of run.json mean nothing."""
+    here = [sys.executable, "-m", "tests.flows.small_session", str(run.path), ray.address]
+    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *here]
+    return subprocess.Popen([*words, str(ray.token_file), pace], cwd=PROJECT.root)
+
+
+def test_killed_resumed_and_stopped_in_containers(session: SmallSession, ray: LocalRay) -> None:
+    run = session.folder
+    change(run, address=ray.address, token_file=str(ray.token_file))
+    first = in_container(run, ray, "20")
+    when(run, "first step", first.kill).join(300)
+    first.wait(60)
+    assert run.read().open_attempt() is not None
+    second = in_container(run, ray, "20")
+    when(run, "attached", lambda: None).join(300)
+    code, answer = shell(run, "stop", run.name)
+    assert (code, answer.get("state")) == (0, "stopped"), answer
+    assert second.wait(120) == 1
+    (attempt,) = run.attempts()
+    assert attempt.outcome == "stopped"
+    session.variables = {}
+    # The operator's word again: a run that was stopped goes on from its last checkpoint.
+    change(run, stop=None)
+    assert run_session(session).exit_code == 0
+    assert_whole(run)
 
 
 def test_the_same_recipe_is_not_submitted_there_twice(session: SmallSession, ray: LocalRay) -> None:

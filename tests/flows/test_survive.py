@@ -2,7 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,3 +171,49 @@ def test_everything_is_killed_in_the_middle_of_a_checkpoint(
     assert folder.read().attempts[1].resumed_from == 2
     assert (folder.path / "checkpoints" / "aside" / "attempt-2" / "global_step_4").exists()
     assert_survived(again, uninterrupted)
+
+
+@pytest.mark.full
+def test_no_second_supervisor_from_here_or_from_another_container(
+    runs: Path, uninterrupted: Path
+) -> None:
+    command = train(runs).start()
+    folder = command.at_step(2)
+    for inside in ((), ("unshare", "--pid", "--fork", "--mount-proc")):
+        code, report, _ = Command(runs, ["--resume", folder.name], inside=inside).run()
+        assert code == 1
+        (finding,) = report["findings"]
+        assert finding["rule"] == "train-resume" and "supervises it" in finding["message"]
+    command.at_step(3)
+    kill(titled(folder.name, "ray::WorkerDict"))
+    code, report, err = command.end()
+    assert code == 0, (report, err)
+    assert_survived(command, uninterrupted)
+
+
+@pytest.mark.full
+def test_a_copied_run_is_refused_and_a_moved_one_goes_on(runs: Path, uninterrupted: Path) -> None:
+    command = train(runs).start()
+    folder = command.at_step(3)
+    stopped = subprocess.run(
+        [sys.executable, "-m", "reprise", "stop", folder.name],
+        env={**os.environ, "RUNS_DIR": str(runs)},
+        check=False,
+    )
+    assert stopped.returncode == 0
+    command.end()
+    elsewhere = runs / "elsewhere"
+    copy = elsewhere / "rehearsal" / folder.name
+    shutil.copytree(folder.path, copy)
+    saved = sorted(path.name for path in (folder.path / "checkpoints").iterdir())
+    code, report, _ = Command(elsewhere, ["--resume", str(copy)]).run()
+    assert code == 1
+    (finding,) = report["findings"]
+    assert finding["rule"] == "train-resume" and str(folder.path) in finding["message"]
+    assert sorted(path.name for path in (folder.path / "checkpoints").iterdir()) == saved
+    # Without the original it is the run, which was moved.
+    shutil.rmtree(folder.path)
+    moved = Command(elsewhere, ["--resume", str(copy)])
+    code, report, err = moved.run()
+    assert code == 0, (report, err)
+    assert_survived(moved, uninterrupted)
