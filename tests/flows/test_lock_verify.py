@@ -354,7 +354,7 @@ def test_an_environment_contradicts_itself(tmp_path: Path) -> None:
     # A real interpreter whose only packages are these two.
     python = tmp_path / "python"
     own, packages = shlex.quote(sys.executable), shlex.quote(str(site))
-    python.write_text(f'#!/bin/sh\nshift\nPYTHONPATH={packages} exec {own} -S "$@"\n')
+    python.write_text(f'#!/bin/sh\nshift\ncd /\nPYTHONPATH={packages} exec {own} -S "$@"\n')
     python.chmod(0o755)
     conflicts = {(item.requirement, item.version) for item in in_installed("e", query(python))}
     assert conflicts == {("two>=2", "1.0"), ("four", "absent")}
