@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from reprise.core.findings import Verdict
 from reprise.core.project import Project
 from reprise.flows.recipe import check_recipe
 from reprise.recipe.card import ModelPart
@@ -36,3 +39,12 @@ def test_a_name_that_the_lock_lacks_is_an_error() -> None:
     assert first.startswith("model.mine is not in versions.lock")
     assert second == "image.h20 of versions.lock is not for musa, the machine of this recipe"
     assert third.startswith("data.my-data is not in versions.lock")
+
+
+@pytest.mark.parametrize("name", ["dapo-qwen25-32b", "llama31-8b", "qwen25-7b", "qwen3-32b"])
+def test_the_recipes_made_by_the_command_pass(name: str) -> None:
+    loaded = load(PROJECT.root, name)
+    report = check_recipe(PROJECT, loaded)
+    assert [item.message for item in report.errors()] == []
+    assert report.verdict is Verdict.OK
+    assert loaded.card.status == "checked statically"

@@ -34,7 +34,10 @@ def test_as_shipped_it_is_sound_and_says_what_is_not_pinned(project: Path) -> No
     warned = {finding.message.split()[0] for finding in report.findings}
     assert {"image.h20", "image.musa", "package.nvidia-modelopt"} <= warned
     assert all(finding.severity is Severity.WARNING for finding in report.findings)
-    assert report.data["machines"]["h20"]["unpinned"] == ["image.h20", "package.nvidia-modelopt"]
+    assert report.data["machines"]["h20"]["unpinned"] == [
+        *("image.h20", "package.nvidia-modelopt"),
+        *("model.qwen3-32b", "model.qwen2-5-7b", "model.qwen2-5-32b", "model.llama-3-1-8b"),
+    ]
     assert report.data["machines"]["rehearsal"]["unpinned"] == []
 
 

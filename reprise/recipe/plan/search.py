@@ -20,6 +20,10 @@ from reprise.recipe.setup import Known, Setup
 
 __all__ = ["Found", "Layout", "Search", "Searched", "search"]
 
+PLAN_ERROR = 0.072
+"""The largest error of a planned peak on the sizes that its terms were fitted to (docs/gpu.md):
+a layout fits when it fits with that much more."""
+
 _ACTOR = "actor_rollout_ref.actor"
 _MEGATRON = f"{_ACTOR}.megatron"
 _REF = "actor_rollout_ref.ref"
@@ -247,7 +251,7 @@ def _put(values: Mapping[str, Any], key: str, value: Any) -> Mapping[str, Any]:
 def _room(setup: Setup, gpu_memory: float) -> bool:
     """Whether the training fits; False for layers that do not divide over the stages."""
     try:
-        return training_memory(setup).total <= gpu_memory * GIB
+        return training_memory(setup).total * (1 + PLAN_ERROR) <= gpu_memory * GIB
     except Undecided:
         return False
 
@@ -276,7 +280,7 @@ def _fits(
     host = host_bytes(setup).total / GIB
     time = estimate(setup, model, counts, wanted.tflops)
     small = wanted.host_memory is not None and host > wanted.host_memory
-    over = max(training, memory.total / GIB) > wanted.gpu_memory
+    over = memory.total * (1 + PLAN_ERROR) / GIB > wanted.gpu_memory
     if over or small or tokens < setup.length or time is None:
         return None
     return Found(layout, training, memory.total / GIB, tokens, host, time)
