@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from reprise.models import class_worker
+from reprise.models.config import impossible_count
 from reprise.models.tables import expected_tensors
 
 __all__ = ["Compared", "compare_all"]
@@ -45,9 +46,16 @@ def compare_all(
     `python` is an interpreter with transformers, which decides where it knows the class; otherwise
     the tables of a few architectures do.
     """
-    answers = _ask(models, python) if python is not None and python.is_file() else None
+    possible = [model for model in models if impossible_count(model[0]) is None]
+    ready = bool(possible) and python is not None and python.is_file()
+    answers = _ask(possible, python) if ready else None
     found = []
-    for place, (config, tensors) in enumerate(models):
+    place = -1
+    for config, tensors in models:
+        if (stated := impossible_count(config)) is not None:
+            found.append(Compared(None, unknown=f"config.json says {stated}"))
+            continue
+        place += 1
         if isinstance(answers, list):
             compared = _read(answers[place], str(answers[-1]))
             if compared.by is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from reprise.core.findings import Severity
 from reprise.core.rules import text_of
 
-__all__ = ["ConfigFault", "config_faults", "layer_numbers", "text_config"]
+__all__ = ["ConfigFault", "config_faults", "impossible_count", "layer_numbers", "text_config"]
 
 # A vision tower has layers and embeddings of its own, below other names.
 _LAYER = re.compile(r"(?:language_model\.|model\.)*layers\.(\d+)\.")
@@ -47,10 +48,27 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return nested if isinstance(nested, dict) else config
 
 
+def impossible_count(config: Mapping[str, Any]) -> str | None:
+    """A count (num_hidden_layers, num_experts) that no model has, as `key=value`; else None.
+
+    To build or to list what it states would take all memory.
+    """
+    found = (
+        f"{key}={value:,}"
+        for part in (config, text_config(config))
+        for key, value in part.items()
+        if key.startswith(("num_", "n_")) and type(value) is int and value > _MOST
+    )
+    return next(found, None)
+
+
 def layer_numbers(names: Iterable[str]) -> set[int]:
     """The layers of the language model in tensor names: `[...]model.layers.N.` of any nesting."""
     found = (_LAYER.match(name) for name in names)
     return {int(match[1]) for match in found if match}
+
+
+_MOST = 100_000
 
 
 def _fault(name: str, **values: object) -> ConfigFault:
@@ -75,10 +93,13 @@ def _against_weights(
                 _fault("model-config.shape", tensor=name, shape=list(shape), wanted=wanted)
             )
     count, layers = text.get("num_hidden_layers"), layer_numbers(tensors)
-    if isinstance(count, int) and layers:
-        missing = sorted(set(range(count)) - layers)
+    if "num_hidden_layers" in text and (type(count) is not int or count < 1):
+        found.append(_fault("model-config.layers", count=repr(count)[:40]))
+    elif type(count) is int and layers:
+        # A damaged file can state billions: only the first few are counted out.
+        missing = [*islice((number for number in range(count) if number not in layers), 8)]
         if missing:
-            shown = ", ".join(map(str, missing[:8]))
+            shown = ", ".join(map(str, missing))
             found.append(_fault("model-config.missing-layers", layers=shown, count=count))
     return found
 

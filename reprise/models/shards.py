@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import struct
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,11 @@ _BITS = {
     "I64": 64, "U64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
 _AGAIN = "fetch the file again: reprise model fetch NAME DIR"
+# Optional files next to the weights, each a JSON object.
+_SETTINGS = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("generation_config.json", "preprocessor_config.json", "processor_config.json"),
+)
 _POINTER = b"version https://git-lfs"
 
 
@@ -80,6 +86,7 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
         notes.fault("model-size", str(folder / INDEX), text)
     notes.rules += ["model-shard", "model-tensors", "model-size"]
     _pointers(notes, folder)
+    _settings(notes, folder)
     return {
         "faults": notes.faults,
         "rules": sorted(set(notes.rules)),
@@ -101,16 +108,27 @@ def inspect_folder(folder: Path) -> dict[str, Any]:
 
 def _sha256(path: Path) -> str | None:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     except OSError:
         return None
 
 
+def _require_regular(path: Path) -> int:
+    """The size of a file; raises Damaged for a pipe or device: to open one may never end."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode) and not stat.S_ISDIR(about.st_mode):
+        raise Damaged("not a regular file")
+    return about.st_size
+
+
 def _json(notes: Notes, rule: str, path: Path) -> Any:
-    """The file's JSON, or None with a fault."""
+    """The JSON object in a file, or None with a fault; in UTF-8, as transformers reads it."""
     notes.rules.append(rule)
     try:
+        _require_regular(path)
         text = path.read_bytes()
+    except Damaged as damage:
+        notes.fault(rule, str(path), str(damage))
     except FileNotFoundError:
         notes.fault(rule, str(path), "file not found")
     except OSError as error:
@@ -122,9 +140,13 @@ def _json(notes: Notes, rule: str, path: Path) -> Any:
             )
             return None
         try:
-            return json.loads(text)
+            value = json.loads(text.decode("utf-8"))
         except (ValueError, RecursionError) as error:
-            notes.fault(rule, str(path), f"not JSON: {error}")
+            notes.fault(rule, str(path), f"not JSON in UTF-8: {error}")
+            return None
+        if isinstance(value, dict):
+            return value
+        notes.fault(rule, str(path), f"expected a JSON object, found {type(value).__name__}")
     return None
 
 
@@ -164,7 +186,7 @@ class Damaged(Exception):
 def read_shard(path: Path) -> tuple[dict[str, Any], str | None]:
     """The tensors of one shard's header, and the fault of the file (None: no fault)."""
     try:
-        size = path.stat().st_size
+        size = _require_regular(path)
         with path.open("rb") as file:
             length = _header_length(file.read(8), size)
             header = json.loads(file.read(length))
@@ -255,7 +277,7 @@ def _pointers(notes: Notes, folder: Path) -> None:
     notes.rules.append("model-files")
     names = sorted(folder.iterdir()) if folder.is_dir() else []
     for path in names:
-        if path.suffix == ".safetensors" or path.name in ("config.json", INDEX):
+        if path.suffix == ".safetensors" or path.name in ("config.json", INDEX, *_SETTINGS):
             continue
         try:
             if path.is_file() and path.stat().st_size < 1024:
@@ -265,6 +287,13 @@ def _pointers(notes: Notes, folder: Path) -> None:
                         notes.fault("model-files", str(path), text)
         except OSError as error:
             notes.fault("model-files", str(path), f"cannot be read: {error.strerror}")
+
+
+def _settings(notes: Notes, folder: Path) -> None:
+    """Files in JSON that transformers reads with a tokenizer or a model: each is an object."""
+    for name in _SETTINGS:
+        if (folder / name).exists():
+            _json(notes, "model-files", folder / name)
 
 
 def _tokenizer(folder: Path) -> dict[str, Any]:
@@ -298,7 +327,7 @@ def _tokenizer(folder: Path) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """The object of a file in JSON; {} when there is none."""
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes().decode("utf-8")) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

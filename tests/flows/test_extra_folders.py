@@ -55,10 +55,10 @@ def add_extra_folders(checkpoints: Path, newest: int) -> list[Path]:
     return [*added, *notebook, *copies]
 
 
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(3600)
 def test_extra_folders_do_not_hold_a_resume_back(runs: Path) -> None:
     command = Command(runs, ["--attempts", "1", "--", "rehearsal", *SETTINGS]).start()
-    folder = command.at_step(2, seconds=900)
+    folder = command.at_step(2, seconds=1800)
     kill(titled(folder.name, "ray::WorkerDict"))
     code, report, err = command.end()
     assert code == 1, (report, err)

@@ -117,11 +117,14 @@ def _as_batches(rows: Iterator[Mapping[str, Any]], schema: pa.Schema) -> Iterato
 
 
 def require_file(path: Path) -> None:
-    """Raise OperatorError unless `path` is a file."""
-    if path.exists() and not path.is_dir():
+    """Raise OperatorError unless `path` is a regular file."""
+    if path.is_file():
         return
     if path.is_dir():
         raise OperatorError("data-file.folder", str(path), path=path)
+    if path.exists():
+        # Opening a pipe that nobody writes to never ends.
+        raise OperatorError("data-file.not-regular", str(path))
     if "=" in path.name:
         raise OperatorError("data-file.setting", str(path), path=path)
     raise OperatorError("data-file.not-found", str(path))
