@@ -398,3 +398,14 @@ def test_the_command_prints_a_table_and_leaves_with_the_verdict(tmp_path: Path) 
     other = CliRunner().invoke(app, ["checkpoint", "check", str(tmp_path / "none"), "--json"])
     assert other.exit_code == 1
     assert '"run-checkpoint-folder"' in other.stdout
+
+
+@pytest.mark.parametrize("name", ["global_step_02", "global_step_٢", "global_step_2.tmp"])
+def test_a_folder_that_verl_does_not_look_for_is_not_a_step(tmp_path: Path, name: str) -> None:
+    """verl's path is made of the number in the tracker, without zeros in front."""
+    saved_step(tmp_path, 1)
+    saved_step(tmp_path, 2).rename(tmp_path / name)
+    assert newest_complete(tmp_path, 2).step == 1
+    report = check_folder(tmp_path, 2)
+    assert report.exit_code == 1
+    assert "names step 2, which is missing" in said(report, TRACKED)[0]

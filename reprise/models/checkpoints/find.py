@@ -19,7 +19,8 @@ from reprise.models.tensorfiles import FileFault, zip_fault
 __all__ = ["TRACKER", "Found", "SavedStep", "Tracker", "newest_complete", "read_step", "read_steps"]
 
 TRACKER = "latest_checkpointed_iteration.txt"
-_STEP = re.compile(r"global_step_(\d+)")
+# As verl writes the number: its path of a step is made of that number alone.
+_STEP = re.compile(r"global_step_(0|[1-9][0-9]*)")
 # The folders that verl loads of a step (trainer_base.py, _load_checkpoint). Others belong to the
 # user, or to verl's data (transfer_queue): merged weights, a notebook's checkpoints.
 ROLES = ("actor", "critic")
