@@ -39,6 +39,7 @@ TOGETHER = (
     ("tests/runs/test_real_checkpoint.py", "rehearsal"),
     ("tests/recipe/test_shapes.py", "rehearsal"),
     ("tests/flows/test_survive.py", "rehearsal"),
+    ("tests/flows/test_extra_folders.py", "rehearsal"),
     ("tests/flows/test_clusters.py", "rehearsal"),
     ("tests/flows/test_looked_at.py", "rehearsal"),
 )
