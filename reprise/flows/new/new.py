@@ -39,7 +39,8 @@ __all__ = ["NewRecipe", "new_recipe"]
 _NODES = (1, 2, 4, 8, 16, 32, 64)
 _SEQUENCES = 2
 _FIRST = Layout(1, 1, 1, 1, 1, 1, 1, True, True)
-# The peak does not change which layouts fit; with it unknown they are compared at an H200's.
+# The peak does not change which layouts fit; with it unknown they are compared at an H200's, and no
+# time is told.
 _ANY_PEAK = 989.0
 
 
@@ -80,13 +81,18 @@ def new_recipe(project: Project, wanted: NewRecipe) -> Report:
     report.passed("new-recipe-layout")
     report.data = {
         "folder": str(folder),
-        "layout": chosen.to_json(),
-        "others": [one.to_json() for one in others],
+        "layout": _shown(draft, chosen),
+        "others": [_shown(draft, one) for one in others],
         "lengths": {"prompt": draft.prompt, "response": draft.response, "how": draft.train.how},
         "time_is": MODEL_OF_TIME,
     }
     _open(report, draft, lock, machine, str(folder), wanted)
     return report
+
+
+def _shown(draft: Draft, one: Found) -> dict[str, Any]:
+    """A layout as data; its seconds are None where the peak of the GPU is unknown."""
+    return one.to_json() | ({} if draft.machine.bf16_tflops else {"seconds": None})
 
 
 def card_like(draft: Draft) -> Card:
