@@ -26,7 +26,7 @@ LAYER = 0.0600
 TOKENS = 0.0346
 """Seconds on top for each 8192 tokens of a micro batch."""
 SHARE = 0.3226
-"""Share of the dense bfloat16 peak: 989 TFLOPS of an H200 SXM (NVIDIA's 1,979 are with sparsity)."""
+"""Share of the dense bfloat16 peak: 989 TFLOPS of an H200 SXM (NVIDIA's 1,979: with sparsity)."""
 MEASURED_TOKENS = 8192
 ERROR = {"fit_median": 0.11, "fit_worst": 0.28, "left_out_median": 0.14, "left_out_worst": 0.65}
 """Relative errors on the measured steps; `left_out`: of a size by a fit to the others alone."""
