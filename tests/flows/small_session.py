@@ -57,7 +57,7 @@ def new_session(runs: Path, place: Place) -> SmallSession:
 
 def main() -> None:
     path, address, token_file, pace = sys.argv[1:]
-    place = Attached(address, token_file, lambda _: None)
+    place = Attached(address, token_file or None, lambda _: None)
     session = session_of(RunFolder(Path(path)), place)
     session.variables = {"SECONDS_A_STEP": pace}
     sys.exit(run_session(session).exit_code)

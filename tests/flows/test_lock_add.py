@@ -137,27 +137,58 @@ def test_a_file_is_hashed_and_counted(project: Project, tmp_path: Path) -> None:
     assert (data.missing, data.revision, kept(project)) == ((), None, True)
 
 
+def git(folder: Path, *words: str) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    done = subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
+    return done.stdout.decode().strip()
+
+
 def test_a_checkout_gives_its_commit(project: Project, tmp_path: Path) -> None:
     tree = tmp_path / "tool"
     tree.mkdir()
-
-    def git(*words: str) -> str:
-        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        done = subprocess.run(["git", *who, *words], cwd=tree, check=True, capture_output=True)
-        return done.stdout.decode().strip()
-
-    git("init", "-q")
+    git(tree, "init", "-q")
     (tree / "x.py").write_text("x = 1\n")
-    git("add", "."), git("commit", "-qm", "one")
-    git("remote", "add", "origin", "https://github.com/o/tool.git")
+    git(tree, "add", "."), git(tree, "commit", "-qm", "one")
+    git(tree, "remote", "add", "origin", "https://github.com/o/tool.git")
     (tree / "x.py").write_text("x = 2\n")
     with pytest.raises(OperatorError, match="1 files differ"):
         add_tree(project, Added("tool", H20), str(tree), {})
-    git("checkout", "-q", "x.py")
+    git(tree, "checkout", "-q", "x.py")
     add_tree(project, Added("tool", H20), str(tree), {"import_root": "."})
     entry = read_lock(project.lock).tree["tool"]
-    assert (entry.commit, entry.url) == (git("rev-parse", "HEAD"), "https://github.com/o/tool.git")
+    assert (entry.commit, entry.url) == (
+        git(tree, "rev-parse", "HEAD"),
+        "https://github.com/o/tool.git",
+    )
     assert (entry.path, entry.import_root, kept(project)) == ("third_party/tool", ".", True)
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("https://mei:ghp_secret@git.example/x/y.git", 1),
+        ("https://ghp_secret@git.example/x/y.git", 1),
+        ("https://git.example/x/y.git?private_token=ghp_secret", 1),
+        ("ssh://git@git.example/x/y.git", 0),
+        ("git@git.example:x/y.git", 0),
+    ],
+)
+def test_a_login_in_a_url_never_reaches_the_lock(
+    project: Project, tmp_path: Path, url: str, code: int
+) -> None:
+    checkout = tmp_path / "mine"
+    checkout.mkdir()
+    git(checkout, "init", "-q")
+    git(checkout, "commit", "-q", "--allow-empty", "-m", "one")
+    git(checkout, "remote", "add", "origin", url)
+    added = Added("mine", H20)
+    if code:
+        with pytest.raises(OperatorError) as caught:
+            add_tree(project, added, str(checkout), {})
+        assert caught.value.rule == "lock-add" and "ghp_secret" not in str(caught.value)
+    else:
+        add_tree(project, added, str(checkout), {})
+    assert ("mine" in project.lock.read_text(encoding="utf-8")) == (code == 0)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,19 +13,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import orjson
+import psutil
 import pytest
 
 from reprise.cluster.site import Site
+from reprise.core.errors import CannotTell
 from reprise.core.findings import Report
+from reprise.core.wait import wait_until
 from reprise.flows.train.checks import Where, _twice
 from reprise.flows.train.place import Attached, Private
 from reprise.flows.train.session import run_session
 from reprise.metrics import read_run
 from reprise.runs.ray.jobs import ENDED, Jobs
-from reprise.runs.ray.local_ray import LocalRay
-from reprise.runs.ray.processes import marked
+from reprise.runs.ray.local_ray import LocalRay, free_port, new_temp_dir
+from reprise.runs.ray.processes import MARK, marked, stop_all
 from reprise.runs.state.folder import RunFolder, StorageFull
 from tests.flows.small_session import PROJECT, SmallSession, new_session
+from tests.saying import unique
 from tests.states import change
 
 pytestmark = pytest.mark.rehearsal
@@ -159,21 +164,62 @@ def test_a_full_disk_ends_the_ray_of_the_runs_own(small_disk: Path) -> None:
     assert marked(run.name) == []
 
 
-def in_container(run: RunFolder, ray: LocalRay, pace: str) -> "subprocess.Popen[bytes]":
+@pytest.fixture(params=["token", "no token"])
+def place(request: pytest.FixtureRequest) -> Attached:
+    """A Ray that asks for its token, and one that others started without."""
+    if request.param == "no token":
+        return Attached(request.getfixturevalue("open_ray"), None, lambda _: None)
+    ray = request.getfixturevalue("ray")
+    return Attached(ray.address, str(ray.token_file), lambda _: None)
+
+
+@pytest.fixture
+def open_ray(tmp_path: Path) -> Iterator[str]:
+    name, temp_dir = unique("open"), new_temp_dir()
+    dashboard, *ports = (str(free_port()) for _ in range(4))
+    command = [
+        *(str(PROJECT.rehearsal_python.parent / "ray"), "start", "--head", "--block"),
+        *("--node-ip-address", "127.0.0.1", "--port", ports[0], "--num-gpus", "1"),
+        *("--dashboard-host", "127.0.0.1", "--dashboard-port", dashboard),
+        *("--ray-client-server-port", ports[1], "--dashboard-agent-listen-port", ports[2]),
+        *("--object-store-memory", str(128 * 2**20), "--temp-dir", str(temp_dir / "r")),
+        "--disable-usage-stats",
+    ]
+    variables = {**os.environ, MARK: name, "RAY_AUTH_MODE": "disabled"}
+    with (tmp_path / "ray.log").open("wb") as log:
+        process = subprocess.Popen(command, env=variables, stdout=log, stderr=log, cwd=temp_dir)
+    try:
+        address = f"http://127.0.0.1:{dashboard}"
+
+        def answers() -> bool:
+            assert process.poll() is None, (tmp_path / "ray.log").read_text()
+            with contextlib.suppress(CannotTell):
+                return Jobs(address, None).find("nothing") is None
+            return False
+
+        assert wait_until(answers, 240)
+        yield address
+    finally:
+        assert stop_all(name, first=[psutil.Process(process.pid)]) == []
+        shutil.rmtree(temp_dir)
+
+
+def in_container(run: RunFolder, place: Attached, pace: str) -> "subprocess.Popen[bytes]":
     """The session in a namespace of pids of its own, where those of run.json mean nothing."""
-    here = [sys.executable, "-m", "tests.flows.small_session", str(run.path), ray.address]
+    here = [sys.executable, "-m", "tests.flows.small_session", str(run.path), place.address]
     words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *here]
-    return subprocess.Popen([*words, str(ray.token_file), pace], cwd=PROJECT.root)
+    return subprocess.Popen([*words, place.token_file or "", pace], cwd=PROJECT.root)
 
 
-def test_killed_resumed_and_stopped_in_containers(session: SmallSession, ray: LocalRay) -> None:
+def test_killed_resumed_and_stopped_in_containers(tmp_path: Path, place: Attached) -> None:
+    session = new_session(tmp_path, place)
     run = session.folder
-    change(run, address=ray.address, token_file=str(ray.token_file))
-    first = in_container(run, ray, "20")
+    change(run, address=place.address, token_file=place.token_file)
+    first = in_container(run, place, "20")
     when(run, "first step", first.kill).join(300)
     first.wait(60)
     assert run.read().open_attempt() is not None
-    second = in_container(run, ray, "20")
+    second = in_container(run, place, "20")
     when(run, "attached", lambda: None).join(300)
     code, answer = shell(run, "stop", run.name)
     assert (code, answer.get("state")) == (0, "stopped"), answer

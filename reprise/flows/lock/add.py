@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import write_text
-from reprise.core.findings import Report
+from reprise.core.findings import Report, without_credentials
 from reprise.core.project import Project
 from reprise.data.check.repeats import count_repeats
 from reprise.data.read.reading import open_source
@@ -215,10 +216,11 @@ def add_tree(
     folder = Path(source).expanduser()
     given = {"path": f"third_party/{added.name}"} | {k: v for k, v in keys.items() if v}
     if (folder / ".git").exists():
-        values = _checkout(project, folder.absolute(), dict(given))
+        values = _checkout(project, folder.resolve(), dict(given))
         _checked(Tree, added, values)
         return _write(project, "tree", added, _Entry(values))
     _not_a_path(source, folder, "a git checkout")
+    _no_login(source)
     tree = _checked(Tree, added, {"url": source, "want": added.to or "HEAD", **given})
     found: Mapping[str, Value] = {}
     if not added.unpinned:
@@ -239,9 +241,19 @@ def _checkout(project: Project, folder: Path, given: dict[str, Value]) -> dict[s
         raise CannotTell("git.server", str(folder), reason=error.last_line) from error
     if changed:
         raise OperatorError("lock-add.changed", str(folder), count=len(changed), folder=folder)
-    if folder.is_relative_to(project.root):
-        given["path"] = folder.relative_to(project.root).as_posix()
+    _no_login(url)
+    root = project.root.resolve()
+    if folder.is_relative_to(root):
+        given["path"] = folder.relative_to(root).as_posix()
     return {"want": commit[:12], "url": url, **given, "commit": commit, "tree": tree}
+
+
+def _no_login(url: str) -> None:
+    """Refuse a URL with a password or token: versions.lock is committed and shared."""
+    parts = urlsplit(url)
+    named = parts.username and parts.scheme in ("http", "https")
+    if parts.password or named or (without_credentials(url) != url and not parts.username):
+        raise OperatorError("lock-add.login", without_credentials(url))
 
 
 def add_image(project: Project, added: Added, source: str, platform: str) -> Report:

@@ -24,7 +24,7 @@ from reprise.core.wait import wait_until
 from reprise.runs.ray.processes import MARK, stop_all
 from reprise.runs.ray.segments import Segments, remove_segments
 
-__all__ = ["LocalRay", "new_temp_dir", "remove_leftovers", "start_local_ray"]
+__all__ = ["LocalRay", "free_port", "new_temp_dir", "remove_leftovers", "start_local_ray"]
 
 _READY_SECONDS = 90.0
 _SESSION_FOLDER = "reprise-ray-"
@@ -91,7 +91,7 @@ def start_local_ray(
     """
     token_file = temp_dir / "token"
     write_text(token_file, secrets.token_hex(32), mode=0o600)
-    dashboard = _free_port()
+    dashboard = free_port()
     variables = {
         **os.environ,
         MARK: run_id,
@@ -110,12 +110,12 @@ def start_local_ray(
     }
     command = [
         *(str(python.parent / "ray"), "start", "--head", "--block"),
-        *("--node-ip-address", "127.0.0.1", "--port", str(_free_port())),
+        *("--node-ip-address", "127.0.0.1", "--port", str(free_port())),
         *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(dashboard)),
         *("--num-cpus", "16", "--num-gpus", str(slots)),
         *("--object-store-memory", str(512 * 2**20)),
-        *("--ray-client-server-port", str(_free_port())),
-        *("--dashboard-agent-listen-port", str(_free_port())),
+        *("--ray-client-server-port", str(free_port())),
+        *("--dashboard-agent-listen-port", str(free_port())),
         *("--temp-dir", str(temp_dir / "r"), "--disable-usage-stats"),
     ]
     ray: LocalRay | None = None
@@ -182,7 +182,7 @@ def _short_root() -> str:
     return root if len(root) <= 20 else "/tmp"  # noqa: S108
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A TCP port that was free a moment ago, below those that outgoing connections are given.
 
     One of theirs may be taken before Ray binds it; then its agent lives on without its server, and
