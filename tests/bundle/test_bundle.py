@@ -185,7 +185,7 @@ def test_everything_that_is_missing_is_reported_before_any_work(
     report = create(with_wheels / "versions.lock", tmp_path / "b", [], "h20")
     found = {finding.rule: finding for finding in report.errors()}
     assert list(found) == ["tree.tool", "data.d", "environment.operator"]
-    assert "is missing, expected the locked commit" in found["tree.tool"].message
+    assert "is not a checkout of it, expected commit" in found["tree.tool"].message
     assert found["tree.tool"].fix == "`reprise setup tree.tool`"
     assert found["data.d"].fix.endswith("`reprise data fetch data.d`")
     assert list(tmp_path.glob("b*")) == []
@@ -441,7 +441,9 @@ def test_what_the_bundle_lacks_is_an_error(project: Path, offline: Path, tmp_pat
     report = setup_from_bundle(path, tmp_path / "b", ["data.more"], "h20")
     assert report.exit_code == 1
     (error,) = [item for item in report.errors() if item.rule == "bundle-complete"]
-    assert "data.more" in error.message and error.fix.startswith("reprise bundle create FILE more")
+    assert "data.more" in error.message and error.fix.startswith(
+        "reprise bundle create FILE data.more"
+    )
     # Without names, one entry of several is a note.
     report = setup_from_bundle(path, tmp_path / "b", [], "h20")
     assert report.exit_code == 0

@@ -15,8 +15,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from reprise.cli import app
+from reprise.curves.checks.comparable import flatten
 from reprise.data.check.settings import refuse_misspelt
-from reprise.flows.data_check import _flat
 from reprise.recipe.load import load
 
 from .hub_server import REVISION, Behaviour, serving
@@ -222,7 +222,7 @@ def test_a_misspelt_override_is_refused_and_a_foreign_one_is_not(
 
 def test_no_setting_of_verl_is_taken_for_a_misspelt_one() -> None:
     config = load(ROOT, "hy3").composition.values
-    refuse_misspelt(name for name, _ in _flat(config))
+    refuse_misspelt(flatten(config))
 
 
 def test_own_files_are_taken_from_where_the_command_is_typed(

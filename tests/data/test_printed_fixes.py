@@ -123,6 +123,7 @@ NOT_RUN = {
     # Text: why the command is not run as it is printed.
     "data-file.damaged": "reprise data fetch asks the file's server (test_fetch.py)",
     "data-file.none-given": "FILE is the operator's own",
+    "data-missing.own-file": "FILE is the operator's own",
     "data-hash.locked-digest": "the operator chooses the revision",
     "data-hash.locked-size": "as data-hash.locked-digest",
     "data-prompt.other-type": "prompts of numbers: no command makes prompts of them",

@@ -87,7 +87,8 @@ def test_a_finished_run_is_not_taken_up_whatever_its_file_lacks(tmp_path: Path) 
 def test_an_unknown_recipe_is_named_as_such(more: tuple[str, ...]) -> None:
     code, report = answer("reproduce", "hy4", *more)
     assert code == 1
-    assert "unknown recipe; available: hy3" in report["findings"][0]["message"]
+    message = report["findings"][0]["message"]
+    assert message.startswith("unknown recipe, did you mean hy3; available: ")
 
 
 def test_data_that_is_not_there_is_told_with_what_brings_it(

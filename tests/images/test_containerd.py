@@ -24,7 +24,7 @@ import pytest
 
 from reprise.hub.registry import layers_digest
 from reprise.images.verify import verify_image
-from reprise.lock.rows import Site
+from reprise.lock.rows import ThisMachine
 
 from .test_stores import engine, image
 
@@ -124,10 +124,10 @@ def test_a_loaded_image_has_another_id_and_the_same_layers(
         '#!/bin/sh\ncase $3 in *@*) echo "no such image" >&2; exit 1 ;; esac\n'
         f'cat "{tmp_path}/image.json"\n'
     )
-    site = Site(tmp_path, provenance=tmp_path / "none")
+    here = ThisMachine(tmp_path, provenance=tmp_path / "none")
     locked = {"image_id": classic, "layers_sha256": layers_digest(found["RootFS"]["Layers"])}
-    assert verify_image("image.base", image(**locked), site).state == "ok"
-    assert verify_image("image.base", image(image_id=classic), site).state == "unknown"
+    assert verify_image("image.base", image(**locked), here).state == "ok"
+    assert verify_image("image.base", image(image_id=classic), here).state == "unknown"
 
 
 def test_another_image_under_the_same_tag_is_not_the_locked_one(
@@ -143,5 +143,5 @@ def test_another_image_under_the_same_tag_is_not_the_locked_one(
         f'cat "{tmp_path}/image.json"\n'
     )
     locked = {"image_id": "sha256:" + "a" * 64, "layers_sha256": layers_digest(layers)}
-    site = Site(tmp_path, provenance=tmp_path / "none")
-    assert verify_image("image.base", image(**locked), site).state != "ok"
+    here = ThisMachine(tmp_path, provenance=tmp_path / "none")
+    assert verify_image("image.base", image(**locked), here).state != "ok"

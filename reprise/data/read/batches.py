@@ -20,7 +20,7 @@ from reprise.data.read.rows import ROLES, SEARCH_PREFIX, as_list
 
 __all__ = ["BATCH_ROWS", "Batch", "from_arrow", "from_dicts"]
 
-BATCH_ROWS = 32_768
+BATCH_ROWS = 16_384
 
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int64]
