@@ -248,7 +248,7 @@ NOT_RUN = {
     "bundle-tree.no-commit": "as bundle-tree.standing, for machine gpu with all its wheels",
     "bundle-tree.tree-hash": "as tree-hash.checkout, for machine gpu with all its wheels",
     "environment.file-missing": "as lock-environment.missing",
-    "lock-add.changed": "git status changes nothing: what becomes of the files is the operator's choice",
+    "lock-add.changed": "git status only shows; the operator decides on the files",
     "lock-add.exists": "run in test_lock_update.py, for every kind of entry",
     "lock-add.login": "URL is the operator's own",
     "lock-add.no-file": "OWNER/NAME and the file are the operator's own",
