@@ -58,7 +58,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     command = ["data", "describe", "--verl", str(verl_tree_with_config(tmp_path / "tree"))]
     (code, before), (more, after) = peak([*command, str(small)]), peak([*command, str(large)])
     assert (code, more) == (0, 0)
-    grown = 240 * 1000 * 100  # bytes: 28 for the keys, the rest for sorting them
+    grown = 240 * 1000 * 150  # bytes: 28 for the keys, the rest for hash tables over them
     assert after - before < grown + (20 << 20)
 
 
