@@ -11,8 +11,8 @@ from typing import Any
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
+from reprise.core.nested import flatten
 from reprise.core.project import Project
-from reprise.curves.checks.comparable import flatten
 from reprise.data.check.check import Checked, Inputs, Progress, check_files
 from reprise.data.check.describe import describe
 from reprise.data.check.router import Router, read_router

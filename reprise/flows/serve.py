@@ -14,9 +14,8 @@ from pathlib import Path
 from reprise.core.errors import OperatorError
 from reprise.core.project import Project
 from reprise.curves.live import live_page
-from reprise.curves.past import Past
+from reprise.flows.judge.judging import past_of_folder
 from reprise.flows.runs import run_status
-from reprise.flows.triage.explain import read_triage
 from reprise.metrics import read_run
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.state import LIVE
@@ -37,11 +36,10 @@ def page_of(project: Project, run: str | None) -> str:
     table = None
     with suppress(OperatorError):  # no metrics yet
         table = read_run(folder.path)
-    past = Past(folder.events(), read_triage(folder))
     seconds = REFRESH_SECONDS if status.seen.state in LIVE else None
     rows = list(table_rows(status.seen))
     findings = status.report.findings
-    return live_page(status.seen.run, rows, findings, table, past, seconds)
+    return live_page(status.seen.run, rows, findings, table, past_of_folder(folder), seconds)
 
 
 class PageServer:

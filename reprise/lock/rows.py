@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reprise.lock.installed import Installed, query
 from reprise.lock.model import Entry
 
-__all__ = ["Row", "ThisMachine", "unpinned"]
+__all__ = ["Row", "ThisMachine", "compare_files", "unpinned"]
 
 # Written into every image that is built here; it is there only where such an image runs.
 PROVENANCE = Path("/etc/reprise/provenance.json")
@@ -47,6 +48,23 @@ class ThisMachine:
         if python not in self._asked:
             self._asked[python] = query(python)
         return self._asked[python]
+
+
+def compare_files(
+    row: Row, folder: Path, digests: Mapping[str, str], digest_of: Callable[[Path], str], fix: str
+) -> Row:
+    """`row`, with the first file of `digests` below `folder` that is missing or differs."""
+    for file, expected in digests.items():
+        path = folder / file
+        if not path.is_file():
+            row.state, row.found, row.message = "missing", "", f"{path} does not exist"
+        elif (digest := digest_of(path)) != expected:
+            row.state, row.expected, row.found = "drift", f"{file} {expected}", digest
+        else:
+            continue
+        row.fix = fix
+        break
+    return row
 
 
 def unpinned(name: str, entry: Entry) -> Row:

@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from reprise.cli import app
-from reprise.curves.checks.comparable import flatten
+from reprise.core.nested import flatten
 from reprise.data.check.settings import refuse_misspelt
 from reprise.recipe.load import load
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from reprise.core.findings import State
+from reprise.core.nested import flatten
 from reprise.curves.reference import Reference
 from reprise.curves.result import CheckResult, Difference, Weight, found
 from reprise.metrics import MetricTable
 
-__all__ = ["Difference", "Origin", "comparable", "config_differences", "flatten", "same_run"]
+__all__ = ["Difference", "Origin", "comparable", "config_differences", "same_run"]
 
 # Hydra keys by what they can do to a curve; the first match decides, anything else may matter.
 _NONE = re.compile(
@@ -60,18 +61,6 @@ _FACTS: tuple[tuple[str, Weight], ...] = (
     ("lock", "may matter"),
     ("plugins", "may matter"),
 )
-
-
-def flatten(config: Mapping[str, Any], stem: str = "") -> dict[str, Any]:
-    """Nested mappings as one, keys joined by dots; lists are values."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        name = f"{stem}{key}"
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{name}.")
-        else:
-            flat[name] = value
-    return flat
 
 
 def config_differences(run: Mapping[str, Any], reference: Mapping[str, Any]) -> list[Difference]:

@@ -31,6 +31,7 @@ __all__ = [
     "open_run",
     "origin_of",
     "past_of",
+    "past_of_folder",
     "write_any",
 ]
 
@@ -123,8 +124,10 @@ def write_any(folder: Path, run: AnyRun, judgement: Judgement, reference: Refere
 
 def past_of(run: AnyRun) -> Past:
     """Events and explained failure of a run folder; both empty for other files."""
-    if run.state is None:
-        return Past()
-    folder = RunFolder(run.path)
+    return Past() if run.state is None else past_of_folder(RunFolder(run.path))
+
+
+def past_of_folder(folder: RunFolder) -> Past:
+    """Events and explained failure of a run."""
     events = [event for event in folder.events() if isinstance(event, dict)]
     return Past(events, read_triage(folder))

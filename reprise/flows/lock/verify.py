@@ -30,7 +30,7 @@ from reprise.lock.model import (
 )
 from reprise.lock.read import data_folder
 from reprise.lock.requirements import Pin, pins_sha256, read_pins
-from reprise.lock.rows import Row, ThisMachine, unpinned
+from reprise.lock.rows import Row, ThisMachine, compare_files, unpinned
 from reprise.trees.checkout import Standing, gitlinks, inspect
 from reprise.trees.git import GitError
 
@@ -191,17 +191,8 @@ def _shipped(name: str, shipped: Shipped, here: ThisMachine) -> Row:
         return unpinned(name, shipped)
     folder = (here.root / shipped.path).parent
     row = Row(name, "ok", shipped.sha256)
-    for file, expected in shipped.digests().items():
-        path = folder / file
-        if not path.is_file():
-            row.state, row.message = "missing", f"{path} does not exist"
-        elif (found := sha256_file(path)) != expected:
-            row.state, row.expected, row.found = "drift", f"{file} {expected}", found
-        else:
-            continue
-        row.fix = f"git checkout -- {shipped.path.rpartition('/')[0]}"
-        return row
-    return row
+    fix = f"git checkout -- {shipped.path.rpartition('/')[0]}"
+    return compare_files(row, folder, shipped.digests(), sha256_file, fix)
 
 
 def _package(name: str, package: Package, here: ThisMachine) -> Row:

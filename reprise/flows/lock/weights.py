@@ -8,10 +8,8 @@ from huggingface_hub import constants, try_to_load_from_cache
 
 from reprise.core.files import sha256_file
 from reprise.hub.verified import Verified
-from reprise.lock.model import (
-    Model,
-)
-from reprise.lock.rows import Row, ThisMachine, unpinned
+from reprise.lock.model import Model
+from reprise.lock.rows import Row, ThisMachine, compare_files, unpinned
 from reprise.models.fetch import weight_folder
 
 __all__ = ["verify_model"]
@@ -69,17 +67,8 @@ def _own_model(name: str, model: Model, here: ThisMachine) -> Row:
         return row
     store = Verified(here.root / ".cache" / "verified.json")
     row.found = row.expected
-    for file, expected in model.files.items():
-        path = folder / file
-        if not path.is_file():
-            row.state, row.found, row.message = "missing", "", f"{path} does not exist"
-        elif (digest := store.sha256(path)) != expected:
-            row.state, row.expected, row.found = "drift", f"{file} {expected}", digest
-        else:
-            continue
-        row.fix = f"`reprise model fetch {short} {folder} --from FOLDER` with the locked files"
-        return row
-    return row
+    fix = f"`reprise model fetch {short} {folder} --from FOLDER` with the locked files"
+    return compare_files(row, folder, model.files, store.sha256, fix)
 
 
 def _weight_file(model: Model, file: str, folder: Path | None) -> Path | None:

@@ -222,7 +222,8 @@ def _layouts(project: Project, draft: Draft, card: Card, nodes: int | None) -> l
     Others are the next that differs in a parallel size, and the fastest on twice the nodes.
     """
     tree = verl_tree(project.root, card, None, lambda _: None)
-    memory = draft.machine.gpu_memory or 0.0
+    memory = draft.machine.gpu_memory
+    assert memory is not None, "refused by `_draft`"
     peak = draft.machine.bf16_tflops or _ANY_PEAK
     known = Known(rows=draft.train.rows, prompts=draft.train.prompts, gpu_memory=memory,
                   bf16_tflops=draft.machine.bf16_tflops, val_rows=draft.validation.rows,

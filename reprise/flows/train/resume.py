@@ -11,8 +11,8 @@ import yaml
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
+from reprise.core.nested import flatten
 from reprise.core.project import Project
-from reprise.curves.checks.comparable import flatten
 from reprise.flows.train.fingerprint import MOST_SHOWN, Change, same_inputs
 from reprise.flows.train.job import TrainJob
 from reprise.runs.ray.contact import contact_of, private_elsewhere
