@@ -29,7 +29,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.nearby import did_you_mean, meant_word
 from reprise.recipe.config.apply import Target, apply, is_plain_add, repeated
 from reprise.recipe.config.overrides import Fault, Line, fault, parse
-from reprise.recipe.config.reading import FastRepository
+from reprise.recipe.config.reading import FastRepository, parse_once
 from reprise.recipe.config.refused import left_open
 from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.unknowns import NotKnown, filled
@@ -92,6 +92,7 @@ class _Loader:
 
     def __init__(self, recipes: Path | None, tree: VerlTree, search: tuple[Path, ...] = ()) -> None:
         setup_globals()
+        parse_once()
         Plugins.instance()  # registers the readers of pkg:// and file://
         path = ConfigSearchPathImpl()
         path.append("hydra", "pkg://hydra.conf")
