@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -21,12 +22,16 @@ __all__ = [
     "open_locked",
     "sha256_file",
     "sha256_text",
+    "try_lock",
     "write_text",
     "writing",
 ]
 
 # Seconds between two attempts at a lock that another process holds.
 _LOOK = 0.1
+# What storage without locks answers: Lustre mounted without `flock` (ENOSYS), NFS without a lock
+# daemon (ENOLCK), other network file systems (EOPNOTSUPP).
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
 @contextlib.contextmanager
@@ -93,20 +98,35 @@ def nearest_existing(path: Path) -> Path:
     return path
 
 
-def hold_lock(handle: int, waiting: Callable[[], None]) -> None:
+def hold_lock(handle: int, waiting: Callable[[], None]) -> bool:
     """Take the lock of an open file; it is released with the file's last handle.
 
     While another process has it, `waiting` is called ten times a second, and ends the wait by what
     it raises: a thread that the system had put to sleep until then would hear of no interrupt.
+    False where the storage has no locks: then nothing keeps two commands apart.
     """
     while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            time.sleep(_LOOK)
-        else:
-            return
+        held = try_lock(handle)
+        if held is not False:
+            return held is True
+        waiting()
+        time.sleep(_LOOK)
+
+
+def try_lock(handle: int, shared: bool = False) -> bool | None:
+    """Take the lock of an open file: False when another has it, None when the storage has no locks.
+
+    A `shared` lock only keeps others from taking it alone. Raises OSError for anything else.
+    """
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return None
+        raise
+    return True
 
 
 def open_locked(path: Path, waiting: Callable[[], None]) -> IO[bytes]:

@@ -18,6 +18,7 @@ import pytest
 
 from reprise.cluster.site import Site
 from reprise.core.errors import CannotTell
+from reprise.core.files import try_lock
 from reprise.core.findings import Report
 from reprise.core.wait import wait_until
 from reprise.flows.train.checks import Where, _twice
@@ -29,6 +30,7 @@ from reprise.runs.ray.local_ray import LocalRay, free_port, new_temp_dir
 from reprise.runs.ray.processes import MARK, marked, stop_all
 from reprise.runs.state.folder import RunFolder, StorageFull
 from tests.flows.small_session import PROJECT, SmallSession, new_session
+from tests.locks import without_locks
 from tests.saying import unique
 from tests.states import change
 
@@ -50,10 +52,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def shell(run: RunFolder, *words: str) -> tuple[int, dict[str, Any]]:
+def shell(run: RunFolder, *words: str, **variables: str) -> tuple[int, dict[str, Any]]:
     done = subprocess.run(
         [sys.executable, "-m", "reprise", *words, "--json"],
-        env={**os.environ, "RUNS_DIR": str(run.path.parent.parent)},
+        env={**os.environ, "RUNS_DIR": str(run.path.parent.parent), **variables},
         capture_output=True,
         text=True,
         timeout=120,
@@ -204,11 +206,14 @@ def open_ray(tmp_path: Path) -> Iterator[str]:
         shutil.rmtree(temp_dir)
 
 
-def in_container(run: RunFolder, place: Attached, pace: str) -> "subprocess.Popen[bytes]":
+def in_container(
+    run: RunFolder, place: Attached, pace: str, **variables: str
+) -> "subprocess.Popen[bytes]":
     """The session in a namespace of pids of its own, where those of run.json mean nothing."""
     here = [sys.executable, "-m", "tests.flows.small_session", str(run.path), place.address]
     words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *here]
-    return subprocess.Popen([*words, place.token_file or "", pace], cwd=PROJECT.root)
+    command = [*words, place.token_file or "", pace]
+    return subprocess.Popen(command, cwd=PROJECT.root, env={**os.environ, **variables})
 
 
 def test_killed_resumed_and_stopped_in_containers(tmp_path: Path, place: Attached) -> None:
@@ -230,6 +235,25 @@ def test_killed_resumed_and_stopped_in_containers(tmp_path: Path, place: Attache
     # The operator's word again: a run that was stopped goes on from its last checkpoint.
     change(run, stop=None)
     assert run_session(session).exit_code == 0
+    assert_whole(run)
+
+
+def test_a_second_supervisor_is_refused_on_storage_without_locks(
+    tmp_path: Path, ray: LocalRay
+) -> None:
+    place = Attached(ray.address, str(ray.token_file), lambda _: None)
+    run = new_session(tmp_path, place).folder
+    change(run, address=place.address, token_file=place.token_file)
+    variables = without_locks(tmp_path)
+    first = in_container(run, place, "2", **variables)
+    when(run, "first step", lambda: None).join(300)
+    with (run.path / ".supervisor").open("ab") as file:
+        assert try_lock(file.fileno()), "the stand-in for such storage had a lock"
+    code, answer = shell(run, "train", "--resume", run.name, **variables)
+    assert code == 1
+    assert "already supervises it" in answer["findings"][0]["message"]
+    assert first.wait(120) == 0
+    assert (run.read().status, len(run.attempts())) == ("finished", 1)
     assert_whole(run)
 
 

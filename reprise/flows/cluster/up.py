@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from reprise.cluster.start import Starter
 from reprise.cluster.status import cluster_state, judge_state
 from reprise.cluster.stop import stop_cluster
 from reprise.core.errors import OperatorError
+from reprise.core.files import try_lock
 from reprise.core.findings import Report
 from reprise.core.progress import Display
 from reprise.core.project import Project
@@ -259,12 +259,7 @@ def _record(hostfile: Hostfile, selection: Selection, nodes: list[Node]) -> Reco
 @contextlib.contextmanager
 def _alone(hostfile: Path) -> Iterator[None]:
     """Two commands must not start or stop the same cluster at once."""
-    descriptor = hostfile.open("rb")
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise OperatorError("cluster-busy.locked", str(hostfile)) from None
+    with hostfile.open("rb") as file:
+        if try_lock(file.fileno()) is False:
+            raise OperatorError("cluster-busy.locked", str(hostfile))
         yield
-    finally:
-        descriptor.close()

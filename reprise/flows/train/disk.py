@@ -8,12 +8,13 @@ import tempfile
 from pathlib import Path
 
 from reprise.cluster.site import Site
-from reprise.core.files import nearest_existing
+from reprise.core.files import nearest_existing, try_lock
 from reprise.core.findings import Report
 from reprise.flows.train.job import TrainJob
 from reprise.recipe.plan.disk import CheckpointDisk, checkpoint_disk
 from reprise.recipe.plan.plan import setup_of
 from reprise.recipe.rules.base import Undecided
+from reprise.runs.state.pulse import QUIET_SECONDS
 
 __all__ = ["check_disk", "check_storage"]
 
@@ -35,6 +36,8 @@ def check_storage(
             file.write(b"x" * 4096)
             file.flush()
             os.fsync(file.fileno())
+            if try_lock(file.fileno()) is None:
+                report.warn("train-storage.no-locks", str(runs), minutes=round(QUIET_SECONDS / 60))
     except OSError as error:
         reason = error.strerror or error
         report.failed("train-storage.not-writable", str(runs), reason=reason)

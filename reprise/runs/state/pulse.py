@@ -9,7 +9,6 @@ container) touches a file as long as it lives, and the storage's own clock says 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import socket
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from reprise.core.errors import OperatorError
+from reprise.core.files import try_lock
 from reprise.core.wait import wait_until
 from reprise.runs.ray.processes import alive
 from reprise.runs.state.folder import RunFolder, StorageFull
@@ -100,12 +100,9 @@ def _held(folder: RunFolder) -> bool:
     """Whether the lock of the run's supervisor is held, by whichever process or container."""
     try:
         with (folder.path / _LOCK).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+            return try_lock(file.fileno(), shared=True) is False
     except OSError:
-        return False  # no such file yet, or storage without locks
-    return False
+        return False  # no such file yet
 
 
 def pulse_age(folder: RunFolder, exact: bool = False) -> float | None:
@@ -134,16 +131,8 @@ def supervising(folder: RunFolder) -> Iterator[None]:
 
 
 def _take(folder: RunFolder, handle: int) -> None:
-    def is_held() -> bool:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True  # storage without locks: the name and the pulse have to do
-        return True
-
-    if not wait_until(is_held, _TURN_SECONDS, every=0.05):
+    # Where the storage has no locks, the name and the pulse have to do.
+    if not wait_until(lambda: try_lock(handle) is not False, _TURN_SECONDS, every=0.05):
         raise OperatorError("train-resume.supervised-now", folder.name, run=folder.name)
 
 
