@@ -1,14 +1,14 @@
 """A session with a small job in place of verl; as a program, one that other tests may kill."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from reprise.core.project import find_project
 from reprise.flows.train.job import TrainOptions
-from reprise.flows.train.place import Attached, Need, Place
+from reprise.flows.train.place import Attached, Need, Place, Private
 from reprise.flows.train.session import Session, run_session
 from reprise.runs.ray.jobs import Jobs
 from reprise.runs.state.folder import RunFolder
@@ -56,9 +56,13 @@ def new_session(runs: Path, place: Place) -> SmallSession:
 
 
 def main() -> None:
-    path, address, token_file, pace = sys.argv[1:]
-    place = Attached(address, token_file or None, lambda _: None)
+    """FOLDER ADDRESS TOKEN-FILE PACE [STALL]; without an address, a Ray of the run's own."""
+    path, address, token_file, pace, *stall = sys.argv[1:]
+    attached = Attached(address, token_file or None, lambda _: None)
+    place = attached if address else Private(PROJECT.rehearsal_python, lambda _: None)
     session = session_of(RunFolder(Path(path)), place)
+    if stall:
+        session.options = replace(session.options, stall=float(stall[0]))
     session.variables = {"SECONDS_A_STEP": pace}
     sys.exit(run_session(session).exit_code)
 

@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -162,6 +164,41 @@ def test_a_full_disk_ends_the_ray_of_the_runs_own(small_disk: Path) -> None:
     session.variables = {}
     report = run_session(session)
     assert report.exit_code == 0, report.findings
+    assert_whole(run)
+    assert marked(run.name) == []
+
+
+@pytest.mark.full
+def test_a_process_that_is_stopped_for_ever_is_named_and_the_run_goes_on(tmp_path: Path) -> None:
+    session = new_session(tmp_path, Private(PROJECT.rehearsal_python, lambda _: None))
+    run = session.folder
+    session.options = replace(session.options, stall=6.0)
+    session.variables = {"FAULT": "stop:3"}
+    report = run_session(session)
+    assert report.exit_code == 0, report.findings
+    first, second = run.attempts()
+    assert (first.outcome, second.outcome) == ("stalled", "succeeded")
+    assert re.search(r"stopped by a signal \(state T\): \d+ \(python", str(first.message))
+    assert_whole(run)
+    assert marked(run.name) == []
+
+
+@pytest.mark.full
+def test_a_pause_longer_than_the_stall_ends_no_job(tmp_path: Path) -> None:
+    run = new_session(tmp_path, Private(PROJECT.rehearsal_python, lambda _: None)).folder
+    command = [sys.executable, "-m", "tests.flows.small_session", str(run.path), "", "", "1", "12"]
+    supervisor = subprocess.Popen(command, cwd=PROJECT.root)
+    when(run, "first step", lambda: None).join(300)
+    everyone = [psutil.Process(supervisor.pid), *marked(run.name)]
+    for process in everyone:
+        process.suspend()
+    time.sleep(26)
+    for process in everyone:
+        process.resume()
+    assert supervisor.wait(120) == 0
+    assert [attempt.outcome for attempt in run.attempts()] == ["succeeded"]
+    (paused,) = (item for item in run.events() if item["event"] == "paused")
+    assert 20 < paused["seconds"] < 60
     assert_whole(run)
     assert marked(run.name) == []
 

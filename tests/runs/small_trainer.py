@@ -54,6 +54,8 @@ def main() -> None:
                 raise OSError(28, "No space left on device", "/shared/x")
             if strike("die", step):
                 die()
+            if strike("stop", step):
+                os.kill(os.getpid(), signal.SIGSTOP)
             while strike("hang", step):
                 time.sleep(1)
             if step % FREQ == 0 or step == TOTAL:
