@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import hold_lock
 from reprise.core.findings import Report
 from reprise.core.parallel import in_parallel
+from reprise.core.rules import render
 from reprise.lock.model import Submodule, Tree
 from reprise.trees.checkout import Checkout, Standing, gitlinks, inspect
 from reprise.trees.fetch import OnPhase
@@ -54,7 +56,7 @@ class Placed:
         return row | {"path": str(self.path), "seconds": round(self.seconds, 2)}
 
 
-Outcome = Placed | OperatorError
+Outcome = Placed | OperatorError | None
 
 
 def setup_trees(
@@ -66,45 +68,84 @@ def setup_trees(
 ) -> Report:
     """Place every tree of `trees` below `root`, some at a time; one that fails stops no other.
 
+    All checkouts are looked at first: where one is in the way, nothing is fetched.
     `bundles` gives, by name, git bundles to fetch from instead of the network.
     """
     report = Report("setup")
-    rows: list[dict[str, Any]] = []
     stopped = threading.Event()
 
-    def one(name: str) -> Outcome:
+    def one(name: str, work: Callable[[OnPhase], Placed | None]) -> Outcome:
         def on_phase(phase: str, done: float | None) -> None:
             if stopped.is_set():
                 raise KeyboardInterrupt
             on_tree(name, phase, done)
 
         try:
-            bundle = (bundles or {}).get(name)
-            placed = place_tree(root, name, trees[name], mirrors, on_phase, bundle)
+            placed = work(on_phase)
         except OperatorError as error:
             on_tree(name, "failed", None)
             return error
-        on_tree(name, placed.state, 1.0)
+        if placed is not None:
+            on_tree(name, placed.state, 1.0)
         return placed
+
+    def look(name: str) -> Outcome:
+        return one(name, partial(_look, root, name, trees[name]))
+
+    def place(name: str) -> Outcome:
+        bundle = (bundles or {}).get(name)
+        return one(name, partial(place_tree, root, name, trees[name], mirrors, bundle=bundle))
 
     def stop() -> None:
         stopped.set()
         stop_running()
 
     here = [name for name, tree in trees.items() if tree.path is not None]
-    for name, result in zip(here, in_parallel(one, here, _PARALLEL, stop), strict=True):
+    found = dict(zip(here, in_parallel(look, here, _PARALLEL, stop), strict=True))
+    if not any(isinstance(result, OperatorError) for result in found.values()):
+        left = [name for name, result in found.items() if result is None]
+        found |= zip(left, in_parallel(place, left, _PARALLEL, stop), strict=True)
+    _record(report, trees, found)
+    return report
+
+
+def _record(report: Report, trees: dict[str, Tree], found: dict[str, Outcome]) -> None:
+    """Each tree's rule and row; None in `found` was not begun."""
+    rows: list[dict[str, Any]] = []
+    for name, result in found.items():
         rule = f"tree.{name}"
-        if isinstance(result, OperatorError):
+        if result is None:
+            message, fix = render("setup-not-begun.refused", {"name": name})
+            report.unknown(rule, rule, message, fix)
+        elif isinstance(result, OperatorError):
             record = report.unknown if isinstance(result, CannotTell) else report.failed
             where = rule if result.where == trees[name].commit else f"{rule} ({result.where})"
             record(rule, where, result.message, result.fix)
-            continue
-        report.passed(rule)
-        rows.append(result.to_json())
-        for note in result.notes:
-            report.note("setup-note.fetched", rule, note=note)
+        else:
+            report.passed(rule)
+            rows.append(result.to_json())
+            for note in result.notes:
+                report.note("setup-note.fetched", rule, note=note)
     report.data["trees"] = rows
-    return report
+
+
+def _look(root: Path, name: str, tree: Tree, on_phase: OnPhase) -> Placed | None:
+    """The tree as it stands, None when it has to be fetched. Raises what refuses its checkout."""
+    on_phase("checking", None)
+    return _settled(root, name, tree)[1]
+
+
+def _settled(root: Path, name: str, tree: Tree) -> tuple[Checkout, Placed | None]:
+    """The checkout, and the tree that is complete. Raises OperatorError for one in the way."""
+    if tree.path is None or tree.commit is None:
+        raise OperatorError("lock-pinned.no-commit", f"tree.{name}", name=name)
+    target = root / tree.path
+    before = inspect(target, tree.commit, tree.tree)
+    if before.standing is Standing.OK and not _lacking(target, tree):
+        return before, Placed(name, "already", target, tree.commit, before.tree)
+    if before.standing not in (Standing.MISSING, Standing.SUPERSEDED, Standing.OK):
+        raise _refusal(before, tree, name)
+    return before, None
 
 
 def place_tree(
@@ -129,12 +170,10 @@ def place_tree(
     work.mkdir(parents=True, exist_ok=True)
     with alone(work / f"{target.name}.lock", on_phase):
         on_phase("checking", None)
-        before = inspect(target, tree.commit, tree.tree)
+        before, complete = _settled(root, name, tree)
+        if complete is not None:
+            return complete
         placed = Placed(name, "already", target, tree.commit, before.tree)
-        if before.standing is Standing.OK and not _lacking(target, tree):
-            return placed
-        if before.standing not in (Standing.MISSING, Standing.SUPERSEDED, Standing.OK):
-            raise _refusal(before, tree, name)
         new = work / target.name
         try:
             _build(new, name, tree, mirrors, on_phase, bundle, placed)

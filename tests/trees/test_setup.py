@@ -432,6 +432,32 @@ def test_one_tree_that_fails_stops_no_other(upstream: Upstream, root: Path) -> N
     assert ("good", "fetched") in seen and ("gone", "failed") in seen
 
 
+def test_nothing_is_fetched_while_a_checkout_is_in_the_way(upstream: Upstream, root: Path) -> None:
+    commit = upstream.commit(1)
+    trees = {
+        name: upstream.tree(commit, path=f"third_party/{name}")
+        for name in ("kept", "wanted", "changed", "foreign")
+    }
+    for name in ("kept", "changed"):
+        place_tree(root, name, trees[name])
+    (root / "third_party/changed/mine.py").write_text("x\n")
+    (root / "third_party/foreign").mkdir()
+    (root / "third_party/foreign/file").write_text("x\n")
+    seen: list[tuple[str, str]] = []
+    report = setup_trees(root, trees, on_tree=lambda name, phase, _: seen.append((name, phase)))
+    assert {check.rule: check.state for check in report.checks} == {
+        "tree.kept": "passed",
+        "tree.wanted": "unknown",
+        "tree.changed": "failed",
+        "tree.foreign": "failed",
+    }
+    assert {phase for _, phase in seen} == {"checking", "already", "failed"}
+    assert not (root / "third_party/wanted").exists()
+    (root / "third_party/changed/mine.py").unlink()
+    (root / "third_party/foreign/file").unlink()
+    assert setup_trees(root, trees).verdict is Verdict.OK
+
+
 def test_mirrors_rewrite_as_gits_insteadof(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRISE_MIRROR", "https://b.example/=https://c.example/x/")
     one, two = mirrors_from(["https://m.example/github"])
