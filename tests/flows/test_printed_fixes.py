@@ -258,6 +258,7 @@ NOT_RUN = {
     "python.cannot-run": "make setup installs an environment from an index",
     "python.no-packages": "as python.cannot-run",
     "requirements-pinned.lines": "make lock-requirements asks an index",
+    "setup-not-begun.refused": "beside checkout-dirty.files, whose command ends it",
 }
 
 
