@@ -201,7 +201,6 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
         runtime_env=job,
         runtime_env_file=str(file.relative_to(root) if file.is_relative_to(root) else file),
         shared=inputs.shared,
-        hy3=name == "hy3",
         environment=variables,
         names=known_names(root / "recipes"),
         algorithm=made.choices.get("algorithms", ""),

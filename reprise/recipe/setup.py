@@ -43,7 +43,6 @@ class Known:
     runtime_env: Mapping[str, Any] | None = None
     runtime_env_file: str = "runtime_env.yaml"
     shared: tuple[str, ...] | None = None
-    hy3: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, Names] = field(default_factory=dict)
     algorithm: str = ""

@@ -563,12 +563,12 @@ def test_group_filter_where_nothing_reads_it(setup_of: Callable[..., Setup], tre
     assert verdict("algorithm-filter-groups", old)[0] == ("ok" if reads else "error")
 
 
-def test_hy3_needs_nine_settings(setup_of: Callable[..., Setup]) -> None:
-    state, text = verdict("hy3-required", setup_of(megatron(1, 1, 1), HY3))
+def test_a_family_needs_what_its_makers_say(setup_of: Callable[..., Setup]) -> None:
+    state, text = verdict("family-required", setup_of(megatron(1, 1, 1), HY3))
     assert state == "error"
-    assert text.count("one of the nine") == 9
-    assert verdict("hy3-required", setup_of(megatron(1, 1, 1), QWEN3_8B))[0] == "n/a"
-    assert verdict("hy3-required", setup_of(megatron(1, 1, 1), QWEN3_8B, hy3=True))[0] == "error"
+    assert text.count("required for any recipe") == 9
+    assert verdict("family-required", setup_of(megatron(1, 1, 1), QWEN3_8B))[0] == "n/a"
+    assert verdict("family-required", setup_of(megatron(1, 1, 1)))[0] == "unknown"
 
 
 def test_musa_needs_its_platform(setup_of: Callable[..., Setup]) -> None:
@@ -646,7 +646,7 @@ def test_every_rule_has_a_test_on_both_sides() -> None:
         seen.setdefault(rule, set()).add(wanted)
     elsewhere = {"reward-overlong", "steps-epoch", "steps-frequencies", "rollout-validation-size",
                  "parallel-reference", "env-merge", "paths-loggers", "paths-seen",
-                 "engine-kwargs", "engine-overrides", "algorithm-filter-groups", "hy3-required",
+                 "engine-kwargs", "engine-overrides", "algorithm-filter-groups", "family-required",
                  "engine-platform", "resume-world-size", "memory-rollout",
                  "memory-training", "critic-sizes", "critic-tokens",
                  "critic-memory",

@@ -361,7 +361,7 @@ def test_what_a_script_of_another_recipe_lacks_for_hy3(tmp_path: Path, root: Pat
         "actor_rollout_ref.model.path=/m data.trust_remote_code=True\n",
     )
     report = report_of(root, script, model="hy3")
-    missing = [f for f in report.errors() if f.rule == "recipe-hy3-required"]
+    missing = [f for f in report.errors() if f.rule == "recipe-family-required"]
     # use_mbridge and vanilla_mbridge are right by verl's own defaults.
     assert len(missing) == 5
     assert sum(f.fix.startswith("+") for f in missing) == 4

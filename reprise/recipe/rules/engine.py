@@ -1,9 +1,12 @@
-"""Bridge and overrides of the training engine, settings of the rollout engine, Hy3's needs."""
+"""Bridge and overrides of training, settings of the rollout engine, needs of a family of models."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
-from typing import NamedTuple
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
 
 from reprise.core.nearby import meant_word
 from reprise.machines.registry import accelerators
@@ -11,23 +14,11 @@ from reprise.recipe.names import Names
 from reprise.recipe.rules.base import Judgement, NotApplicable, Rule, Source, Undecided
 from reprise.recipe.setup import Setup
 
-__all__ = ["HY3_SETTINGS", "RULES"]
+__all__ = ["RULES", "required"]
 
 _MEGATRON = "actor_rollout_ref.actor.megatron"
 _OVERRIDE = f"{_MEGATRON}.override_transformer_config"
 _ROLLOUT = "actor_rollout_ref.rollout"
-# What any recipe that trains Hy3 needs, after the Hy3 training guide ("required for any recipe").
-HY3_SETTINGS: Mapping[str, object] = {
-    "actor_rollout_ref.model.path": None,  # any path
-    "actor_rollout_ref.model.trust_remote_code": True,
-    "data.trust_remote_code": True,
-    f"{_MEGATRON}.use_mbridge": True,
-    f"{_MEGATRON}.vanilla_mbridge": False,
-    f"{_OVERRIDE}.moe_router_enable_expert_bias": True,
-    f"{_OVERRIDE}.moe_router_bias_update_rate": 0,
-    f"{_OVERRIDE}.moe_router_load_balancing_type": "none",
-    f"{_OVERRIDE}.moe_grouped_gemm": True,
-}
 # Command-line switches of Megatron, and the provider attribute that each one sets.
 _SWITCHES = {
     "no_masked_softmax_fusion": "masked_softmax_fusion=False",
@@ -135,25 +126,39 @@ def _engine_kwargs(setup: Setup, out: Judgement) -> None:
             _not_known(setup, out, known, key, given[name], _KWARGS_TEXTS)
 
 
-def _hy3(setup: Setup, out: Judgement) -> None:
+@cache
+def required() -> Mapping[str, Any]:
+    """What families of models need: `model_type`, then engine, then `source`, `set`, `equal`."""
+    text = resources.files("reprise.recipe").joinpath("required.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def _required(setup: Setup, out: Judgement) -> None:
     family = setup.model.family if setup.model else ""
-    if not (setup.known.hy3 or family == "hy_v3"):
-        raise NotApplicable("the model is not Hy3")
-    if not setup.megatron:
-        raise NotApplicable("the actor does not train with Megatron, whose settings these are")
-    met = 0
-    for key, wanted in HY3_SETTINGS.items():
-        have = setup.get(key)
-        if (wanted is None and have) or (wanted is not None and have == wanted):
-            met += 1
-            continue
-        plus = "" if setup.has(key) else "+"
-        value = "/path/to/Hy3" if wanted is None else wanted
-        shown = "not set" if have is None else repr(have)
+    if not family:
+        raise Undecided("the model's model_type is unknown (--model-config)")
+    if family not in required():
+        raise NotApplicable(f"no settings are recorded that {family} needs")
+    needs = required()[family].get("megatron" if setup.megatron else "fsdp")
+    if needs is None:
+        raise NotApplicable("what is recorded for this model is for another training engine")
+    missing = {key: (None, value) for key, value in needs["set"].items() if not setup.get(key)} | {
+        key: (setup.get(key), value)
+        for key, value in needs["equal"].items()
+        if setup.get(key) != value
+    }
+    for key, (have, value) in missing.items():
         out.error(
-            key, "recipe-hy3-required.missing", found=shown, plus=plus, setting=key, value=value
+            key,
+            "recipe-family-required.missing",
+            found="not set" if have is None else repr(have),
+            plus="" if setup.has(key) else "+",
+            setting=key,
+            value=value,
+            source=needs["source"],
         )
-    out.show(f"{met} of the nine settings that Hy3 needs")
+    count = len(needs["set"]) + len(needs["equal"])
+    out.show(f"{count - len(missing)} of {count} settings that {family} needs")
 
 
 def _device(setup: Setup, out: Judgement) -> None:
@@ -199,7 +204,5 @@ RULES = (
         Source("plugin/platform/platform_manager.py", 'os.environ.get("VERL_PLATFORM"'),
         _device,
     ),
-    Rule(
-        "recipe-hy3-required", Source("Hy3 training guide: settings required for any recipe"), _hy3
-    ),
+    Rule("recipe-family-required", Source("reprise/recipe/required.toml: its sources"), _required),
 )
