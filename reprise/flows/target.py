@@ -23,7 +23,7 @@ ROLLOUTS = ("vllm", "sglang")
 
 
 def gpu_environment(rollout: str = "vllm") -> str:
-    """The folder of the GPU environment that has the rollout engine, as scripts/gpu/env.py makes it.
+    """The folder of the GPU environment that has a rollout engine; scripts/gpu/env.py makes it.
 
     The two pin different releases of the same packages, so that one environment cannot have both.
     """
