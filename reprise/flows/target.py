@@ -65,7 +65,8 @@ class Target:
     @property
     def machine(self) -> Machine:
         """The machine of versions.lock whose entries a run here uses."""
-        return machine_named(self.platform).lock
+        own = self.platform == "gpu" and self.rollout != "vllm"
+        return machine_named(f"gpu-{self.rollout}" if own else self.platform).lock
 
     def overrides(self) -> list[str]:
         """The Hydra overrides that choose this place; none for the recipe's own."""
