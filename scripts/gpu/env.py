@@ -31,11 +31,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from basics import ROOT, Problem, put
-from extension import add_cublas_symbol, build_extension
+from extension import add_cublas_symbol, build_extension, needs_of_transformer_engine
 from sglang_parts import prepare_sglang
 
 # What is the machine's own: the names that requirements/gpu-overrides.txt leaves out for it.
-PROVIDED = ("torch", "triton", "numpy", "numba", "scipy", "sentencepiece", "tiktoken")
+PROVIDED = (
+    "torch",
+    "triton",
+    "numpy",
+    "numba",
+    "scipy",
+    "sentencepiece",
+    "tiktoken",
+    "onnxscript",
+)
 
 
 @dataclass(frozen=True)
@@ -221,8 +230,9 @@ def make(python: str, kind: Kind, engine: str, given: str | None) -> str:
     make_venv(python, facts, site, venv)
     provided = {**facts["versions"], "python": facts["python"], "cuda": facts["cuda"]}
     if kind.package == "sglang":
-        provided |= prepare_sglang(venv, facts["site"])
+        provided |= prepare_sglang(venv)
     if engine == "megatron" or (site / "transformer_engine").is_dir():
+        needs_of_transformer_engine(venv)
         provided["cublaslt_symbol_added"] = add_cublas_symbol(venv)
         provided["extension_seconds"] = round(build_extension(venv), 1)
     compile_all(venv, facts, site)

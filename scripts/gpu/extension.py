@@ -52,6 +52,14 @@ def add_cublas_symbol(venv: Path) -> bool:
     return True
 
 
+def needs_of_transformer_engine(venv: Path) -> None:
+    """Raise Problem when the machine lacks a package that TransformerEngine imports for torch."""
+    code = "import importlib.util; print(importlib.util.find_spec('onnxscript') is not None)"
+    if run_in(venv, code).stdout.strip() == "False":
+        message = "onnxscript is not found, which TransformerEngine imports and no site tree has"
+        raise Problem(message, "pip install onnxscript, for the Python that has torch")
+
+
 def build_extension(venv: Path) -> float:
     """Build and install TransformerEngine's torch extension; the seconds it took, 0 if it is there.
 

@@ -1,7 +1,7 @@
-"""What an environment with SGLang has beside its packages: stand-ins and a library's folder.
+"""What an environment with SGLang has beside its packages.
 
 SGLang imports FlashInfer and IPython without asking whether they are there; stand_ins/ has the few
-names. It preloads its memory saver, which needs torch's libcudart before any Python runs.
+names. It compiles kernels at its first batch, with the compilers of the machine.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from basics import ROOT, Problem, put, run_in
 STAND_INS = ROOT / "scripts" / "gpu" / "stand_ins"
 
 
-def prepare_sglang(venv: Path, machine: list[str]) -> dict:
-    """Lay everything down; facts for provided.json. `machine`: its package folders.
+def prepare_sglang(venv: Path) -> dict:
+    """Put the stand-ins into place; facts for provided.json.
 
     Raises Problem when a library of the machine is missing.
     """
     own = next(venv.glob("lib/python3*/site-packages"))
     placed = place_stand_ins(venv, own)
-    folder = libraries_first(own, machine)
     if run_in(venv, "import ctypes; ctypes.CDLL('libnuma.so.1')").returncode != 0:
         raise Problem("libnuma.so.1 is not found, which SGLang's kernels need", "install libnuma1")
     return {
         "stand_ins": placed,
-        "libcudart": None if folder is None else str(folder),
-        # SGLang compiles kernels at its first batch; g++ 12 fails on one of them.
+        # g++ 12 fails on one of its kernels.
         "nvcc": line_of("nvcc", "--version", containing="release"),
         "g++": line_of(os.environ.get("CUDAHOSTCXX") or "g++", "--version"),
     }
@@ -53,26 +51,6 @@ def place_stand_ins(venv: Path, own: Path) -> list[str]:
         for file in (STAND_INS / name).glob("*.py"):
             put(target / file.name, file.read_text(encoding="utf-8"))
     return [name for name in names if name not in real]
-
-
-def libraries_first(own: Path, machine: list[str]) -> Path | None:
-    """Let what a run starts find torch's own libcudart.
-
-    The loader reads LD_LIBRARY_PATH when a process begins, so it must stand in the environment of
-    the process that starts it: a line of a .pth file puts it there. Returns the folder, or None
-    where the packages of torch have none; the loader's own cache may know one then.
-    """
-    found = [p for site in machine for p in sorted(Path(site, "nvidia").rglob("libcudart.so.1?"))]
-    if not found:
-        return None
-    folder = str(found[0].parent)
-    line = (
-        "import os; k = 'LD_LIBRARY_PATH'; old = [v for v in [os.environ.get(k)] if v]; "
-        f"new = {folder!r}; "
-        "os.environ[k] = ':'.join(old if new in ':'.join(old).split(':') else [new, *old])"
-    )
-    put(own / "reprise_libraries.pth", f"{line}\n")
-    return found[0].parent
 
 
 def line_of(*command: str, containing: str = "") -> str | None:
