@@ -2,9 +2,9 @@
 
 Everything is a .tar.xz whose path shows where it belongs: `project.tar.xz` is the project,
 `trees/<name>.tar.xz` the packages of a source tree, `site/<name>-000.tar.xz` a part of an
-environment's site tree (`site-sglang/…` of the one with SGLang), `operator/…` the same of what `reprise` itself needs, `also/<path>` a file
-of the project's ignored folders, such as a model that was built elsewhere. scripts/gpu/unpart.py
-puts them into place, part by part.
+environment's site tree (`site-sglang/…` of the one with SGLang), `operator/…` the same of what
+`reprise` itself needs, `also/<path>` a file of the project's ignored folders, such as a model that
+was built elsewhere. scripts/gpu/unpart.py puts them into place, part by part.
 """
 
 from __future__ import annotations

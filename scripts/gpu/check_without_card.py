@@ -5,8 +5,8 @@
         [--rollout vllm|sglang] [--config FILE] [--model FOLDER]
 
 PYTHON has torch for CUDA (the build that the lock's `provided` names; no driver is needed), FOLDER
-is the site tree (env.py finds it by itself), FILE a resolved config (JSON) whose rollout engine is
-to be started, as verl would, up to the point where it needs the card; without it that is not checked.
+is the site tree (env.py finds it by itself), FILE a resolved config (JSON): verl then starts its
+rollout engine up to the point where it needs the card; without it that is not checked.
 
 A Hopper card is pretended, so that the code for CUDA is imported as a run imports it, and with it a
 driver library whose functions all fail and TransformerEngine's extension, which only a machine with
@@ -64,9 +64,8 @@ def driver_library(site: Path, folder: Path) -> None:
     """
     for tool in ("cc", "nm"):
         if shutil.which(tool) is None:
-            raise Problem(
-                f"{tool} is not found, needed to stand in for the driver", f"install {tool}"
-            )
+            message = f"{tool} is not found, needed to stand in for the driver"
+            raise Problem(message, f"install {tool}")
     names: set[str] = set()
     for library in site.rglob("*.so*"):
         done = subprocess.run(

@@ -27,8 +27,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from basics import ROOT, Problem, put
 from extension import add_cublas_symbol, build_extension, needs_of_transformer_engine
@@ -47,8 +47,7 @@ PROVIDED = (
 )
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """The environment of one rollout engine.
 
     `package` is imported from its site tree, `beside` the tree's folder next to the project,

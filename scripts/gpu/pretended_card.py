@@ -1,4 +1,4 @@
-"""The inner half of check_without_card.py: import modules and read arguments as if there were a GPU.
+"""The inner half of check_without_card.py: import modules as if there were a GPU.
 
     python pretended_card.py JOB.json      writes answer.json beside it: what does not hold, a list
 
@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 import types
+import typing
 from pathlib import Path
 
 # Only a machine with a GPU builds it; torch's own are real.
@@ -28,7 +29,7 @@ MEMORY_MIB = 143771
 class Pretended(types.ModuleType):
     """A module in which every name is a class without anything in it."""
 
-    __path__: list[str] = []
+    __path__: typing.ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
@@ -48,7 +49,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
         """A pretended module for UNBUILT and what is below it."""
-        if name.split(".")[0] != UNBUILT:
+        if name.partition(".")[0] != UNBUILT:
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
@@ -106,8 +107,8 @@ class Reached(BaseException):
 
 def sglang_arguments(config: dict, model: str) -> str:
     """Let verl start SGLang with `config` up to its first process; what went wrong, or ''."""
-    import sglang.srt.server_args as server_args
     from omegaconf import OmegaConf
+    from sglang.srt import server_args
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.rollout.replica import RolloutMode
     from verl.workers.rollout.sglang_rollout import async_sglang_server as module

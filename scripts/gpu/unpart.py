@@ -5,8 +5,9 @@
 
 Parts may come one at a time and in any order, each removed before the next. Every part is checked
 whole before it counts, every file again when its last piece has come; then what it holds goes into
-INTO/project, INTO/project/third_party, INTO/site (or INTO/site-sglang) and INTO/operator. Exit code 0: everything is in
-place; 2: parts are missing (it says which); 1: a part is damaged or of another bundle.
+INTO/project, INTO/project/third_party, INTO/site (or INTO/site-sglang) and INTO/operator. Exit
+code 0: everything is in place; 2: parts are missing (it says which); 1: a part is damaged or of
+another bundle.
 """
 
 from __future__ import annotations
