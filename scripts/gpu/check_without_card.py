@@ -2,7 +2,7 @@
 """Whether a GPU environment's packages fit together, on a machine without a GPU. Needs no card.
 
     .venv/bin/python scripts/gpu/check_without_card.py --python PYTHON [--site FOLDER]
-        [--rollout vllm|sglang] [--config FILE] [--model FOLDER]
+        [--rollout vllm|sglang] [--config FILE ...] [--model FOLDER]
 
 PYTHON has torch for CUDA (the build that the lock's `provided` names; no driver is needed), FOLDER
 is the site tree (env.py finds it by itself), FILE a resolved config (JSON): verl then starts its
@@ -117,8 +117,8 @@ def check(options: argparse.Namespace, folder: Path) -> list[str]:
         env.add_cublas_symbol(venv)
     driver_library(site, folder)
     job = {"modules": [*MODULES[options.rollout], *TRAINING]}
-    if options.config is not None:
-        job |= {"config": str(options.config), "model": str(options.model or "")}
+    job |= {"configs": [str(file.resolve()) for file in options.config]}
+    job |= {"model": str(options.model.resolve()) if options.model else ""}
     (folder / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
         [str(venv / "bin" / "python"), str(CHILD), str(folder / "job.json")],
@@ -138,7 +138,9 @@ def main() -> int:
     parser.add_argument("--site", help="the site tree, where it is not found by itself")
     parser.add_argument("--rollout", default="sglang", choices=sorted(env.KINDS))
     parser.add_argument("--trees", type=Path, default=ROOT / "third_party")
-    parser.add_argument("--config", type=Path, help="a resolved config, JSON")
+    parser.add_argument(
+        "--config", type=Path, nargs="*", default=[], help="a resolved config, JSON"
+    )
     parser.add_argument("--model", type=Path, help="the model's folder, in place of the config's")
     options = parser.parse_args()
     missing = [tree for tree in TREES if not (options.trees / tree).is_dir()]

@@ -147,8 +147,10 @@ def sglang_arguments(config: dict, model: str) -> str:
         print(f"SGLang takes {json.dumps(shown, default=str, sort_keys=True)}", flush=True)
         return ""
     except Exception as error:
-        return f"SGLang's arguments: {type(error).__name__}: {error}"
-    return "SGLang's arguments: verl did not make any"
+        return f"SGLang refuses its arguments: {type(error).__name__}: {error}"
+    finally:
+        module.ServerArgs = real
+    return "verl started SGLang without arguments"
 
 
 def main() -> None:
@@ -157,14 +159,14 @@ def main() -> None:
     job = json.loads(file.read_text(encoding="utf-8"))
     pretend()
     wrong = [text for name in job["modules"] if (text := imported(name))]
-    if "config" in job:
-        config = json.loads(Path(job["config"]).read_text(encoding="utf-8"))
+    for name in job["configs"]:
+        config = json.loads(Path(name).read_text(encoding="utf-8"))
         if config["actor_rollout_ref"]["rollout"]["name"] == "sglang":
             try:
                 text = sglang_arguments(config, job["model"])
             except BaseException as error:
-                text = f"SGLang's arguments: {type(error).__name__}: {error}"
-            wrong += [text] if text else []
+                text = f"{type(error).__name__}: {error}"
+            wrong += [f"{name}: {text}"] if text else []
     file.with_name("answer.json").write_text(json.dumps(wrong))
 
 
