@@ -259,6 +259,7 @@ lock-requirements: ## Rewrite requirements/*.txt from *.in (needs an index)
 	@$(REPRISE) lock update environment.operator
 	@$(REPRISE) lock update environment.rehearsal
 	@$(REPRISE) lock update environment.gpu
+	@$(REPRISE) lock update environment.gpu-sglang
 
 ##@ Help
 .PHONY: help

@@ -58,18 +58,18 @@ def split_rehearsal() -> None:
     (FOLDER / "rehearsal-cuda.txt").write_text("".join(cuda))
 
 
-def compile_gpu(*options: str) -> None:
-    """Resolve gpu.in for the one platform that it is made for: Python 3.12, x86_64 Linux."""
+def compile_gpu(name: str, *options: str) -> None:
+    """Resolve `name`.in for the one platform that it is made for: Python 3.12, x86_64 Linux."""
     command = [UV, "pip", "compile", "--python-version", "3.12"]
-    command += ["--python-platform", "x86_64-manylinux_2_39", "--override", "gpu-overrides.txt"]
+    command += ["--python-platform", "x86_64-manylinux_2_39", "--override", f"{name}-overrides.txt"]
     command += ["--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
     command += ["--no-emit-index-url", "--no-emit-find-links", *options]
-    print("gpu.in -> gpu.txt", flush=True)
-    subprocess.run([*command, "gpu.in", "-o", "gpu.txt"], cwd=FOLDER, check=True)
+    print(f"{name}.in -> {name}.txt", flush=True)
+    subprocess.run([*command, f"{name}.in", "-o", f"{name}.txt"], cwd=FOLDER, check=True)
 
 
 def main() -> None:
-    """Compile uv and the four environments; unknown arguments are passed on to uv."""
+    """Compile uv and the five environments; unknown arguments are passed on to uv."""
     parser = argparse.ArgumentParser(description=__doc__, epilog="Other options go to uv.")
     parser.add_argument("--upgrade", action="store_true", help="ask for the newest versions")
     known, options = parser.parse_known_args()
@@ -79,7 +79,8 @@ def main() -> None:
     compile_file("dev", *options)
     compile_file("rehearsal", "--override", "rehearsal-overrides.txt", *options)
     split_rehearsal()
-    compile_gpu(*options)
+    compile_gpu("gpu", *options)
+    compile_gpu("gpu-sglang", *options)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 Everything is a .tar.xz whose path shows where it belongs: `project.tar.xz` is the project,
 `trees/<name>.tar.xz` the packages of a source tree, `site/<name>-000.tar.xz` a part of an
-environment's site tree, `operator/…` the same of what `reprise` itself needs, `also/<path>` a file
-of the project's ignored folders, such as a model that was built elsewhere. scripts/gpu/unpart.py
-puts them into place, part by part.
+environment's site tree (`site-sglang/…` of the one with SGLang), `operator/…` the same of what
+`reprise` itself needs, `also/<path>` a file of the project's ignored folders, such as a model that
+was built elsewhere. scripts/gpu/unpart.py puts them into place, part by part.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 UNPART = "scripts/gpu/unpart.py"
+# The folder of environment.gpu; what others add to it is added to their site tree's folder too.
+GPU_FOLDER = ".venv-gpu"
 OnStep = Callable[[str, int, int | None], None]
 _LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md")
 
@@ -170,7 +172,8 @@ def _site(
     trim = root / environment.trim if environment.trim is not None else None
     site = build_site(root / environment.requirements, trim, python, folder)
     packed = pack_folder(site, folder, f"{name}-{site.name}")
-    return {f"site/{path.name}": path for path in packed}
+    beside = f"site{environment.folder.removeprefix(GPU_FOLDER)}"
+    return {f"{beside}/{path.name}": path for path in packed}
 
 
 def _operator(

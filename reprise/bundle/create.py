@@ -20,6 +20,7 @@ from reprise.core.findings import Report
 from reprise.images.carry import archive_images
 from reprise.lock.model import Data, Entry, Environment, Image, Machine, Package, Tree
 from reprise.lock.read import data_folder, entries_of, machine_hash, read_lock, resolve_name
+from reprise.machines.registry import machine_named
 from reprise.trees.checkout import LOCKED_REF
 from reprise.trees.git import git
 
@@ -45,8 +46,8 @@ def create(
 ) -> Report:
     """Write the bundle `target` (or its parts) for the named entries, or for all of `machine`.
 
-    The project itself is always in it, and the operator's environment, for `gpu` as a site tree;
-    `also` are further files below the project (gpu alone).
+    The project itself is always in it, and the operator's environment, for a bare machine (`gpu`)
+    as a site tree; `also` are further files below the project (for a bare machine alone).
     Fetched and packed files stay next to the target until the bundle is complete, so that a
     repeated command continues where it stopped; finished parts stay. What any entry lacks is
     reported before the first of them is fetched or packed. `data`:
@@ -56,7 +57,7 @@ def create(
     lock = read_lock(lock_path)
     full = [resolve_name(lock, name) for name in names]
     chosen = full or entries_of(lock, machine)
-    if machine != "gpu":
+    if not machine_named(machine).bare:
         operators = [n for n, e in lock.environment.items() if "operator" in e.machines]
         chosen += [f"environment.{name}" for name in operators]
     chosen = list(dict.fromkeys(chosen))
@@ -97,7 +98,7 @@ def _create(
 ) -> Report:
     lock, work, on_step = staging.lock, staging.folder, staging.on_step
     report = Report("bundle create")
-    if machine == "gpu":
+    if machine_named(machine).bare:
         staging.files, entries, left_out = collect_bare(
             staging.root, work, lock, chosen, also, on_step, report
         )

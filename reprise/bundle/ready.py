@@ -16,6 +16,7 @@ from reprise.images.carry import images_to_archive
 from reprise.lock.model import Data, Environment, Image, Lock, Machine, Package, Shipped, Tree
 from reprise.lock.read import data_folder
 from reprise.lock.requirements import read_pins
+from reprise.machines.registry import machine_named
 from reprise.trees.checkout import Standing, inspect
 from reprise.trees.git import GitError, git
 
@@ -49,7 +50,7 @@ def check_ready(
     if any(isinstance(lock.entry(name), Environment | Package) for name in chosen):
         with adding("pip", report):
             find_pip()
-    if machine == "gpu":
+    if machine_named(machine).bare:
         with adding("bundle-also", report):
             further_files(root, also)
         with adding("bundle-script", report):
@@ -67,20 +68,21 @@ def _checks(
 ) -> Iterator[Callable[[], object]]:
     """What must hold for one entry; each check raises an OperatorError of its own."""
     entry, short = lock.entry(name), name.partition(".")[2]
+    bare = machine_named(machine).bare
     match entry:
-        case Tree() if entry.path is not None and machine == "gpu":
+        case Tree() if entry.path is not None and bare:
             yield lambda: bare_tree(root, short, entry)
         case Tree() if entry.path is not None:
             yield lambda: _tree(root, short, entry)
         case Environment():
             yield lambda: _environment(root, lock, entry, machine)
-        case Package() if machine == "gpu":
+        case Package() if bare:
             yield lambda: pinned_elsewhere(root, lock, chosen, entry)
-        case Data() if machine != "gpu":
+        case Data() if not bare:
             yield lambda: _data(root, short, entry)
         case Shipped():
             yield lambda: _shipped(root, entry)
-        case Image() if with_images and machine != "gpu":
+        case Image() if with_images and not bare:
             yield lambda: images_to_archive(lock, short, entry)
         case _:
             pass
@@ -115,7 +117,7 @@ def _tree(root: Path, name: str, tree: Tree) -> None:
 
 def _environment(root: Path, lock: Lock, environment: Environment, machine: Machine) -> None:
     """Its requirements files can be read; on a machine without pip also the trim file."""
-    if machine != "gpu":
+    if not machine_named(machine).bare:
         for file in (environment.requirements, *environment.extra):
             _there(root, file)
             read_pins(root / file)

@@ -26,7 +26,17 @@ from reprise.core.pip import find_pip
 from reprise.lock.requirements import read_pins
 from reprise.trees.git import git
 
-__all__ = ["Trim", "build_site", "pack_checkout", "pack_files", "pack_folder", "read_trim"]
+__all__ = [
+    "Move",
+    "Trim",
+    "TrimFile",
+    "build_site",
+    "pack_checkout",
+    "pack_files",
+    "pack_folder",
+    "read_trim",
+    "trim_site",
+]
 
 RECORD = "reprise-site.json"
 # Newest glibc of the platforms whose wheels are taken: that of Ubuntu 24.04, as verl's images have.
@@ -44,16 +54,43 @@ class Trim:
     why: str
 
 
-def read_trim(path: Path) -> tuple[Trim, ...]:
-    """The rules of a trim file: `[[leave_out]]` tables with `pattern` and `why`.
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One file `source` of the site tree stands at `target` instead, because of `why`."""
 
-    A pattern is matched against a path below the tree; `*` also matches `/`. Raises OperatorError.
+    source: str
+    target: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrimFile:
+    """How a site tree differs from what an installer makes."""
+
+    leave_out: tuple[Trim, ...] = ()
+    moves: tuple[Move, ...] = ()
+
+
+def read_trim(path: Path) -> TrimFile:
+    """A trim file: `[[leave_out]]` tables with `pattern` and `why`, `[[move]]` with `from`, `to`.
+
+    A pattern is matched against a path below the tree; `*` also matches `/`. A move names two
+    files and has its `why` as well; it comes first. Raises OperatorError.
     """
     try:
-        rows = tomllib.loads(path.read_text(encoding="utf-8"))["leave_out"]
-        return tuple(Trim(str(row["pattern"]), str(row["why"])) for row in rows)
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        left_out = tuple(Trim(str(r["pattern"]), str(r["why"])) for r in content["leave_out"])
+        moves = tuple(
+            Move(str(row["from"]), str(row["to"]), str(row["why"]))
+            for row in content.get("move", [])
+        )
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise OperatorError("site-trim.unreadable", str(path), error=error) from error
+    for move in moves:
+        for name in (move.source, move.target):
+            if any(part in ("", ".", "..") for part in name.split("/")):
+                raise OperatorError("site-trim.outside", str(path), name=name)
+    return TrimFile(left_out, moves)
 
 
 def build_site(requirements: Path, trim: Path | None, python: str, folder: Path) -> Path:
@@ -62,7 +99,7 @@ def build_site(requirements: Path, trim: Path | None, python: str, folder: Path)
     The folder is named after what decides its content and taken again when it is there. Wheels are
     those of x86_64 Linux. Without `trim` nothing is left out. Raises OperatorError when pip fails.
     """
-    rules = read_trim(trim) if trim is not None else ()
+    rules = read_trim(trim) if trim is not None else TrimFile()
     trim_sha256 = sha256_file(trim) if trim is not None else ""
     content = f"{python} {sha256_file(requirements)} {trim_sha256}"
     target = folder / f"site-{sha256_text(content)[:16]}"
@@ -72,7 +109,7 @@ def build_site(requirements: Path, trim: Path | None, python: str, folder: Path)
     if half.exists():
         shutil.rmtree(half)
     _install(requirements, python, half)
-    left_out = _trim(half, rules)
+    left_out = trim_site(half, rules)
     record = {
         "python": python,
         "requirements_sha256": sha256_file(requirements),
@@ -126,11 +163,18 @@ def _install(requirements: Path, python: str, target: Path) -> None:
         raise OperatorError("site-install.pip", str(requirements), reason=message)
 
 
-def _trim(tree: Path, rules: Sequence[Trim]) -> dict[str, int]:
-    """Remove what the rules match; the bytes that each removed. A rule without a match is an error.
+def trim_site(tree: Path, trim: TrimFile) -> dict[str, int]:
+    """Move and remove what the rules name; the bytes that each pattern removed.
 
-    Raises OperatorError for such a rule: a package has changed, and with it what must go.
+    Raises OperatorError for a rule without a file: a package has changed, and with it what must go.
     """
+    rules = trim.leave_out
+    gone = [move.source for move in trim.moves if not (tree / move.source).is_file()]
+    if gone:
+        raise OperatorError("site-trim.idle", str(tree), patterns=", ".join(gone))
+    for move in trim.moves:
+        (tree / move.target).parent.mkdir(parents=True, exist_ok=True)
+        (tree / move.source).rename(tree / move.target)
     removed = {rule.pattern: 0 for rule in rules}
     for path in sorted(tree.rglob("*")):
         if not path.is_file() and not path.is_symlink():

@@ -37,8 +37,9 @@ class Machine:
     `lock` is the name in `machines = [...]` of versions.lock; `image` the folder of docker/ (empty:
     without an image), `image_trees` the checkouts of the lock that its build takes. `rank` orders
     lists. `guessed`: a host with this vendor's device files counts as this machine. `packed`:
-    its jobs are packed from the project's folder, with the checkouts on PYTHONPATH. `settings` is
-    the table [profile] as it is written.
+    its jobs are packed from the project's folder, with the checkouts on PYTHONPATH. `bare`: it
+    needs neither git nor pip, a bundle for it has archives. `settings` is the table [profile] as it
+    is written.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Machine:
     rank: int = 9
     guessed: bool = True
     packed: bool = False
+    bare: bool = False
     settings: dict[str, Any] | None = field(default=None, compare=False)
 
     @property

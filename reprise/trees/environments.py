@@ -12,7 +12,7 @@ from reprise.core.files import sha256_file
 from reprise.lock.model import Environment
 from reprise.lock.requirements import pins_sha256, read_pins
 
-__all__ = ["place_environment"]
+__all__ = ["place_environment", "rollout_options"]
 
 
 def place_environment(
@@ -26,7 +26,7 @@ def place_environment(
     _same(root, name, environment)
     command = ["sh", str(root / "scripts" / "venv.sh"), name]
     if environment.trim is not None:
-        command = [str(root / "scripts" / "gpu" / "env.py")]
+        command = [str(root / "scripts" / "gpu" / "env.py"), *rollout_options(environment)]
     variables = dict(os.environ)
     if wheels is not None:
         variables["REPRISE_WHEELS"] = str(wheels)
@@ -37,6 +37,12 @@ def place_environment(
         script = " ".join(command[-2:])
         where = f"environment.{name}"
         raise OperatorError("environment.script", where, script=script, code=done.returncode)
+
+
+def rollout_options(environment: Environment) -> list[str]:
+    """The words that scripts/gpu/env.py needs for this environment; none for vLLM's."""
+    rollout = environment.folder.partition(".venv-gpu-")[2]
+    return ["--rollout", rollout] if rollout else []
 
 
 def _same(root: Path, name: str, environment: Environment) -> None:

@@ -1,44 +1,69 @@
 #!/usr/bin/env python3
-"""Make .venv-gpu around this machine's own Python 3.12 and torch. Safe to repeat.
+"""Make .venv-gpu, or .venv-gpu-sglang, around this machine's own Python 3.12 and torch.
 
-    scripts/gpu/env.py [--site FOLDER] [--engine megatron]
+    scripts/gpu/env.py [--rollout vllm|sglang] [--site FOLDER] [--engine megatron]
 
-FOLDER is the site tree of environment.gpu: `site` next to the project where the bundle's parts were
-put into place, else it is installed from the package index into .cache/gpu-site. Where the tree has
-TransformerEngine its torch extension is built too (85 s on 16 cores), from its source distribution:
+Safe to repeat. FOLDER is the site tree of environment.gpu or environment.gpu-sglang: `site` or
+`site-sglang` next to the project where the bundle's parts were put into place, else it is installed
+from the package index into .cache/gpu-site or .cache/gpu-sglang-site. Where the tree has
+TransformerEngine its torch extension is built too (85 s on 16 cores), once for both environments:
 verl imports Megatron-LM with either engine, and that imports TransformerEngine where it finds it.
 
-.venv-gpu has no copy of anything: a .pth file puts the site tree first and this machine's packages
-after it. provided.json lists the packages of the machine. GPU_PYTHON names another interpreter.
+The environment has no copy of anything: a .pth file puts the site tree first and this machine's
+packages after it. provided.json lists the packages of the machine. Everything that a run imports is
+compiled to bytecode here, since a machine may forbid runs to write it. GPU_PYTHON names another
+interpreter.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-VENV = ROOT / ".venv-gpu"
-WHEELS = ROOT / ".cache" / "gpu-wheels"
+from basics import ROOT, Problem, put
+from extension import add_cublas_symbol, build_extension, needs_of_transformer_engine
+from sglang_parts import prepare_sglang
+
 # What is the machine's own: the names that requirements/gpu-overrides.txt leaves out for it.
-PROVIDED = ("torch", "triton", "numpy", "numba", "scipy", "sentencepiece", "tiktoken")
-# The source distribution of versions.lock's package.transformer-engine-torch.
-EXTENSION = "transformer_engine_torch"
-SYMBOL = "cublasLtGroupedMatrixLayoutInit_internal"
+PROVIDED = (
+    "torch",
+    "triton",
+    "numpy",
+    "numba",
+    "scipy",
+    "sentencepiece",
+    "tiktoken",
+    "onnxscript",
+)
 
 
-class Problem(Exception):
-    """What is wrong, and what to do about it."""
+class Kind(NamedTuple):
+    """The environment of one rollout engine.
 
-    def __init__(self, message: str, fix: str, code: int = 2) -> None:
-        super().__init__(message)
-        self.fix = fix
-        self.code = code
+    `package` is imported from its site tree, `beside` the tree's folder next to the project,
+    `requirements` the file that it is installed from.
+    """
+
+    package: str
+    venv: Path
+    beside: str
+    requirements: str
+
+
+KINDS = {
+    "vllm": Kind("vllm", ROOT / ".venv-gpu", "site", "gpu"),
+    "sglang": Kind("sglang", ROOT / ".venv-gpu-sglang", "site-sglang", "gpu-sglang"),
+}
 
 
 def base_facts(python: str) -> dict:
@@ -82,7 +107,7 @@ def check_base(facts: dict, python: str) -> None:
         )
 
 
-def make_venv(python: str, facts: dict, site: Path, venv: Path = VENV) -> None:
+def make_venv(python: str, facts: dict, site: Path, venv: Path) -> None:
     """A virtual environment whose import path is: itself, the site tree, the machine's packages."""
     if not (venv / "bin" / "python").exists():
         subprocess.run([python, "-m", "venv", "--without-pip", str(venv)], check=True)
@@ -103,16 +128,6 @@ def make_venv(python: str, facts: dict, site: Path, venv: Path = VENV) -> None:
     install_plugins(own)
     starter = f"#!{venv / 'bin' / 'python'}\nfrom ray.scripts.scripts import main\n\nmain()\n"
     put(venv / "bin" / "ray", starter, 0o755)
-
-
-def put(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file whole, and only when it changes: a run may be reading it at this moment."""
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return
-    half = path.with_name(f"{path.name}.half")
-    half.write_text(text)
-    half.chmod(mode)
-    half.replace(path)
 
 
 def install_plugins(own: Path) -> None:
@@ -142,24 +157,61 @@ def install_plugins(own: Path) -> None:
     (info / "INSTALLER").write_text("scripts/gpu/env.py\n")
 
 
-def find_site(given: str | None) -> Path:
+def compile_all(venv: Path, facts: dict, site: Path) -> None:
+    """Write the bytecode of all that a run imports, on all cores, when something has changed."""
+    own = next(venv.glob("lib/python3*/site-packages"))
+    trees = [ROOT / "third_party", ROOT / "recipes"]
+    machine = [Path(folder) / name for folder in facts["site"] for name in PROVIDED]
+    folders = [path for path in (site.resolve(), own, *trees, *machine) if path.is_dir()]
+    mark = venv / "compiled.json"
+    if mark.is_file() and json.loads(mark.read_text(encoding="utf-8")) == state_of(folders):
+        return
+    command = [str(venv / "bin" / "python"), "-m", "compileall", "-q", "-j", "0"]
+    # Templates and files for other versions of Python do not compile; nothing imports them.
+    command += [*map(str, folders)]
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    put(mark, json.dumps(state_of(folders)))
+
+
+def state_of(folders: list[Path]) -> dict[str, str]:
+    """What changes when packages of a folder do: names and times of its entries, as a digest."""
+    states = {}
+    for folder in folders:
+        there = (path for path in folder.glob("*") if path.name != "__pycache__")
+        lines = sorted(f"{path.name} {path.stat().st_mtime_ns}\n" for path in there)
+        states[str(folder)] = hashlib.sha256("".join(lines).encode()).hexdigest()
+    return states
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Two set-ups, and two builds of the extension, wait for each other."""
+    folder = ROOT / ".cache"
+    folder.mkdir(exist_ok=True)
+    with (folder / "gpu-env.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def find_site(given: str | None, kind: Kind) -> Path:
     """The site tree: as named, next to the project, or installed from the index."""
     if given:
         path = Path(given)
-        if not (path / "vllm").is_dir():
-            raise Problem(f"{path} is not a site tree: it has no vllm", "name its folder")
+        if not (path / kind.package).is_dir():
+            raise Problem(f"{path} is not a site tree: it has no {kind.package}", "name its folder")
         return path
-    beside = ROOT.parent / "site"
+    beside = ROOT.parent / kind.beside
     if (beside / "reprise-site.json").is_file():
         return beside
-    cached = ROOT / ".cache" / "gpu-site"
+    cached = ROOT / ".cache" / f"{kind.requirements}-site"
     if not (cached / ".complete").is_file():
         shutil.rmtree(cached, ignore_errors=True)
+        file = ROOT / "requirements" / f"{kind.requirements}.txt"
         command = [python_of(), "-m", "pip", "install", "--no-deps", "--require-hashes"]
-        command += ["--target", str(cached), "-r", str(ROOT / "requirements" / "gpu.txt")]
+        command += ["--target", str(cached), "-r", str(file)]
         if subprocess.run(command, check=False).returncode != 0:
             fix = "make the index reachable, or use a bundle: docs/gpu.md"
-            raise Problem("the packages of requirements/gpu.txt could not be installed", fix)
+            raise Problem(f"the packages of {file.name} could not be installed", fix)
         (cached / ".complete").touch()
     return cached
 
@@ -169,97 +221,22 @@ def python_of() -> str:
     return os.environ.get("GPU_PYTHON") or shutil.which("python3") or sys.executable
 
 
-def run_in(venv: Path, code: str) -> subprocess.CompletedProcess:
-    """Run Python code in the environment."""
-    command = [str(venv / "bin" / "python"), "-c", code]
-    return subprocess.run(
-        command, capture_output=True, encoding="utf-8", errors="replace", check=False
-    )
-
-
-def add_cublas_symbol(venv: Path) -> bool:
-    """Give TransformerEngine the one symbol that this machine's cuBLASLt is too old for.
-
-    The wheel of 2.15 for CUDA 13 was built against cuBLASLt 13.2; torch 2.11 has 13.1, which
-    lacks a function of grouped products on Blackwell. A library that answers "not supported" (15)
-    is loaded before it in every process. Returns whether that was needed.
-    """
-    library = venv / "lib" / "libreprise_cublaslt.so"
-    own = next(venv.glob("lib/python3*/site-packages"))
-    if library.is_file() and (own / "reprise_cublaslt.pth").is_file():
-        return True
-    probe = (
-        "import ctypes, torch\n"
-        "try: lib = ctypes.CDLL('libcublasLt.so.13')\n"
-        "except OSError: lib = ctypes.CDLL(None)\n"
-        f"print(hasattr(lib, {SYMBOL!r}))\n"
-    )
-    if run_in(venv, probe).stdout.strip().endswith("True"):
-        return False
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        raise Problem("no C compiler found, needed to build one small library", "install gcc")
-    source = library.with_suffix(".c")
-    source.write_text(f"int {SYMBOL}(void) {{ return 15; }}\n")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    # A line of a .pth file that begins with `import` is run at the start of every process.
-    line = f"import ctypes; ctypes.CDLL({str(library)!r}, mode=ctypes.RTLD_GLOBAL)\n"
-    put(own / "reprise_cublaslt.pth", line)
-    return True
-
-
-def build_extension(venv: Path) -> float:
-    """Build and install TransformerEngine's torch extension; the seconds it took, 0 if it is there.
-
-    A wheel that an earlier build left in .cache/gpu-wheels is taken.
-    """
-    import time
-    import zipfile
-
-    own = next(venv.glob("lib/python3*/site-packages"))
-    if list(own.glob(f"{EXTENSION}-*.dist-info")):
-        return 0.0
-    started = time.monotonic()
-    WHEELS.mkdir(parents=True, exist_ok=True)
-    wheels = sorted(WHEELS.glob(f"{EXTENSION}-*.whl"))
-    if not wheels:
-        sources = sorted(WHEELS.glob(f"{EXTENSION}-*.tar.gz"))
-        what = str(sources[0]) if sources else "transformer-engine-torch==2.15.0"
-        log = WHEELS / "build.log"
-        variables = os.environ | build_paths(venv)
-        command = [str(venv / "bin" / "python"), "-m", "pip", "wheel", "--no-deps", "-v"]
-        command += ["--no-build-isolation", "-w", str(WHEELS), what]
-        with log.open("w") as output:
-            code = subprocess.run(command, env=variables, stdout=output, stderr=output, check=False)
-        wheels = sorted(WHEELS.glob(f"{EXTENSION}-*.whl"))
-        if code.returncode != 0 or not wheels:
-            raise Problem(f"TransformerEngine's extension was not built: see {log}", "read it", 1)
-    with zipfile.ZipFile(wheels[-1]) as wheel:
-        wheel.extractall(own)
-    return time.monotonic() - started
-
-
-def build_paths(venv: Path) -> dict[str, str]:
-    """Compiler settings: this GPU alone, all cores, headers of the machine's NVIDIA packages."""
-    found = run_in(venv, "import nvidia, os; print(os.pathsep.join(nvidia.__path__))").stdout
-    roots = [Path(text) for text in found.strip().split(os.pathsep) if text]
-    headers = [str(path) for root in roots for path in sorted(root.glob("*/include"))]
-    if shutil.which("nvcc") or Path("/usr/local/cuda/include").is_dir():
-        # The toolkit has CUDA's own headers; of the packages only cuDNN's and NCCL's are wanted.
-        headers = [path for path in headers if not Path(path, "cuda_runtime.h").is_file()]
-    arch = run_in(venv, "import torch; print('%d.%d' % torch.cuda.get_device_capability())")
-    values = {
-        "MAX_JOBS": str(os.cpu_count() or 1),
-        "NVTE_FRAMEWORK": "pytorch",
-        # Otherwise it looks for a finished wheel on the network first.
-        "NVTE_PYTORCH_FORCE_BUILD": "TRUE",
-        "TORCH_CUDA_ARCH_LIST": arch.stdout.strip() or "9.0",
-        "CPATH": os.pathsep.join([*headers, os.environ.get("CPATH", "")]).strip(os.pathsep),
-    }
-    cudnn = [str(root / "cudnn") for root in roots if (root / "cudnn").is_dir()]
-    if cudnn:
-        values["CUDNN_PATH"] = values["CUDNN_HOME"] = cudnn[0]
-    return values
+def make(python: str, kind: Kind, engine: str, given: str | None) -> str:
+    """Make or repair the environment; one line that says what it is. Raises Problem."""
+    facts = base_facts(python)
+    check_base(facts, python)
+    site, venv = find_site(given, kind), kind.venv
+    make_venv(python, facts, site, venv)
+    provided = {**facts["versions"], "python": facts["python"], "cuda": facts["cuda"]}
+    if kind.package == "sglang":
+        provided |= prepare_sglang(venv)
+    if engine == "megatron" or (site / "transformer_engine").is_dir():
+        needs_of_transformer_engine(venv)
+        provided["cublaslt_symbol_added"] = add_cublas_symbol(venv)
+        provided["extension_seconds"] = round(build_extension(venv), 1)
+    compile_all(venv, facts, site)
+    put(venv / "provided.json", json.dumps(provided, indent=2) + "\n")
+    return f"{venv}: Python {facts['python']}, torch {facts['torch']}, site tree {site}"
 
 
 def main() -> int:
@@ -267,22 +244,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--site", help="the site tree, where it is not found by itself")
     parser.add_argument("--engine", default="fsdp", choices=("fsdp", "megatron"))
+    parser.add_argument("--rollout", default="vllm", choices=sorted(KINDS))
     options = parser.parse_args()
-    python = python_of()
+    kind = KINDS[options.rollout]
     try:
-        facts = base_facts(python)
-        check_base(facts, python)
-        site = find_site(options.site)
-        make_venv(python, facts, site)
-        provided = {**facts["versions"], "python": facts["python"], "cuda": facts["cuda"]}
-        if options.engine == "megatron" or (site / "transformer_engine").is_dir():
-            provided["cublaslt_symbol_added"] = add_cublas_symbol(VENV)
-            provided["extension_seconds"] = round(build_extension(VENV), 1)
-        put(VENV / "provided.json", json.dumps(provided, indent=2) + "\n")
+        with alone():
+            print(make(python_of(), kind, options.engine, options.site))
     except Problem as problem:
         print(f"error: {problem}\n    fix: {problem.fix}", file=sys.stderr)
         return problem.code
-    print(f"{VENV}: Python {facts['python']}, torch {facts['torch']}, site tree {site}")
     return 0
 
 

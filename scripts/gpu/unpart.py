@@ -5,8 +5,9 @@
 
 Parts may come one at a time and in any order, each removed before the next. Every part is checked
 whole before it counts, every file again when its last piece has come; then what it holds goes into
-INTO/project, INTO/project/third_party, INTO/site and INTO/operator. Exit code 0: everything is in
-place; 2: parts are missing (it says which); 1: a part is damaged or of another bundle.
+INTO/project, INTO/project/third_party, INTO/site (or INTO/site-sglang) and INTO/operator. Exit
+code 0: everything is in place; 2: parts are missing (it says which); 1: a part is damaged or of
+another bundle.
 """
 
 from __future__ import annotations
@@ -144,9 +145,10 @@ def place(into: Path, path: str, file: Path) -> None:
     if path.startswith("trees/"):
         target = project / path[len("trees/") : -len(".tar.xz")]
     else:
-        # A site tree: the GPU environment's, or that of `reprise` itself.
+        # A site tree: a GPU environment's, or that of `reprise` itself.
         kind = path.partition("/")[0]
-        target = into / kind if kind in ("site", "operator") else project
+        site = kind in ("site", "operator") or kind.startswith("site-")
+        target = into / kind if site else project
     target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(file, "r:xz") as tar:
         # Python 3.11.0 to 3.11.3 have no filter; what is unpacked was compared with its hash.

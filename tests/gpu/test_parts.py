@@ -20,7 +20,7 @@ from reprise.bundle.create import create
 from reprise.bundle.manifest import Manifest
 from reprise.bundle.open import verify_bundle
 from reprise.bundle.setup import setup_from_bundle
-from reprise.bundle.site import read_trim
+from reprise.bundle.site import read_trim, trim_site
 from reprise.core.errors import OperatorError
 from reprise.lock.read import read_lock
 from reprise.trees.setup import place_tree
@@ -231,10 +231,49 @@ def test_a_missing_tree_is_reported_before_any_site_tree_is_made(project: Path) 
     assert not (project.parent / "b.work").exists()
 
 
-def test_the_projects_own_trim_file_gives_a_reason_for_each_pattern() -> None:
-    rules = read_trim(ROOT / "requirements/gpu-trim.toml")
+@pytest.mark.parametrize("name", ["gpu", "gpu-sglang"])
+def test_the_projects_own_trim_files_give_a_reason_for_each_rule(name: str) -> None:
+    trim = read_trim(ROOT / f"requirements/{name}-trim.toml")
+    rules = trim.leave_out
     assert len({rule.pattern for rule in rules}) == len(rules) > 0
-    assert all(len(rule.why) >= 5 for rule in rules)
+    assert all(len(rule.why) >= 5 for rule in (*rules, *trim.moves))
+
+
+MOVE = """
+[[move]]
+from = "tinypack/__init__.py"
+to = "tinypack/deeper/here.py"
+why = "it is looked for there"
+
+[[leave_out]]
+pattern = "tinypack/*.txt"
+why = "nothing reads it"
+"""
+
+
+def test_a_file_can_stand_where_it_is_looked_for(tmp_path: Path) -> None:
+    package = tmp_path / "site/tinypack"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("A = 1\n")
+    (package / "notes.txt").write_text("12345")
+    (tmp_path / "trim.toml").write_text(MOVE)
+    trim = read_trim(tmp_path / "trim.toml")
+    assert trim_site(tmp_path / "site", trim) == {"tinypack/*.txt": 5}
+    there = sorted(p.relative_to(package).as_posix() for p in package.rglob("*") if p.is_file())
+    assert there == ["deeper/here.py"]
+    # The package has changed: what was moved is not where it was.
+    with pytest.raises(OperatorError, match=r"tinypack/__init__\.py"):
+        trim_site(tmp_path / "site", trim)
+
+
+@pytest.mark.parametrize("name", ["../x.so", "/etc/passwd", "a//b", "a/./b", ""])
+@pytest.mark.parametrize("key", ["from", "to"])
+def test_a_move_stays_inside_the_tree(tmp_path: Path, key: str, name: str) -> None:
+    old = "tinypack/__init__.py" if key == "from" else "tinypack/deeper/here.py"
+    (tmp_path / "trim.toml").write_text(MOVE.replace(f'{key} = "{old}"', f'{key} = "{name}"'))
+    with pytest.raises(OperatorError) as caught:
+        read_trim(tmp_path / "trim.toml")
+    assert caught.value.rule == "site-trim"
 
 
 def test_each_reader_names_the_command_for_the_other_content(project: Path, tmp_path: Path) -> None:

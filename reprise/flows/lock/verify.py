@@ -32,6 +32,7 @@ from reprise.lock.read import data_folder
 from reprise.lock.requirements import Pin, pins_sha256, read_pins
 from reprise.lock.rows import Row, ThisMachine, compare_files, unpinned
 from reprise.trees.checkout import Standing, gitlinks, inspect
+from reprise.trees.environments import rollout_options
 from reprise.trees.git import GitError
 
 __all__ = ["Row", "ThisMachine", "verify_entries"]
@@ -221,7 +222,9 @@ def _environment(name: str, environment: Environment, here: ThisMachine) -> Row:
         fix = f"if the change is intended: `reprise lock update {name}`"
         return Row(name, "drift", environment.pins_sha256, found, str(file), fix)
     python = here.root / environment.folder / "bin" / "python"
-    fix = "scripts/gpu/env.py" if environment.trim else f"scripts/venv.sh {name.partition('.')[2]}"
+    fix = f"scripts/venv.sh {name.partition('.')[2]}"
+    if environment.trim is not None:
+        fix = " ".join(("scripts/gpu/env.py", *rollout_options(environment)))
     if not python.exists():
         return Row(name, "missing", message=f"{python} does not exist", fix=fix)
     installed = here.installed(python)
