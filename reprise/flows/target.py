@@ -15,19 +15,31 @@ from reprise.machines.registry import machine_named
 from reprise.recipe.config.verltree import VerlTree, find_tree
 from reprise.recipe.folders import recipe_folder
 
-__all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "Target"]
+__all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "ROLLOUTS", "Target", "gpu_environment"]
 
 PLATFORMS = ("cpu", "gpu")
 ENGINES = ("fsdp", "megatron")
-_GPU_ENVIRONMENT = ".venv-gpu"
+ROLLOUTS = ("vllm", "sglang")
+
+
+def gpu_environment(rollout: str = "vllm") -> str:
+    """The folder of the GPU environment that has the rollout engine, as scripts/gpu/env.py makes it.
+
+    The two pin different releases of the same packages, so that one environment cannot have both.
+    """
+    return ".venv-gpu" if rollout == "vllm" else f".venv-gpu-{rollout}"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A platform and an engine, groups of recipes/rehearsal: cpu/fsdp, gpu/fsdp, gpu/megatron."""
+    """A platform and an engine, groups of recipes/rehearsal: cpu/fsdp, gpu/fsdp, gpu/megatron.
+
+    On a GPU also the engine of the rollout, which has an environment of its own.
+    """
 
     platform: str = "cpu"
     engine: str = "fsdp"
+    rollout: str = "vllm"
 
     def check(self) -> None:
         """Raise OperatorError for an unknown platform, engine or combination."""
@@ -71,9 +83,9 @@ class Target:
             if not python.exists():
                 raise CannotTell("rehearsal-environment.missing", str(python))
             return python
-        python = project.root / _GPU_ENVIRONMENT / "bin" / "python"
+        python = project.root / gpu_environment(self.rollout) / "bin" / "python"
         if not python.exists():
-            raise CannotTell("rehearsal-environment.missing-gpu", str(python))
+            raise CannotTell("rehearsal-environment.missing-gpu", str(python), rollout=self.rollout)
         return python
 
     def tree(self, release: str, project: Project) -> VerlTree:
@@ -99,7 +111,7 @@ class Target:
         """The GPUs and their driver, and what the machine itself provides; None on a CPU."""
         if self.platform == "cpu":
             return None
-        provided = project.root / _GPU_ENVIRONMENT / "provided.json"
+        provided = project.root / gpu_environment(self.rollout) / "provided.json"
         versions = json.loads(provided.read_text(encoding="utf-8")) if provided.is_file() else {}
         gpus = machine_named(self.platform).accelerator.inventory()
         return {"cards": gpus, "provided": versions}

@@ -16,7 +16,7 @@ from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.project import Project
 from reprise.flows.key import _recipe_key
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
-from reprise.flows.target import Target
+from reprise.flows.target import ROLLOUTS, Target, gpu_environment
 from reprise.machines import nvidia
 from reprise.recipe.check import check
 from reprise.recipe.config.compose import compose
@@ -153,8 +153,26 @@ def test_a_gpu_place_has_its_own_environment_variables_and_reference(tmp_path: P
     assert (cpu["VERL_PLATFORM"], gpu["VERL_PLATFORM"]) == ("cpu", "nvidia")
     # What the bridges of a GPU are called, as the plug-in spells them.
     assert gpu["REPRISE_BRIDGES"] == "hy_v3_names,padding"
-    with pytest.raises(CannotTell, match=r"\.venv-gpu"):
+    with pytest.raises(CannotTell, match=r"\.venv-gpu/"):
         GPU_FSDP.python(project)
+
+
+def test_each_rollout_engine_has_an_environment_of_its_own(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    sglang = Target("gpu", "megatron", "sglang")
+    with pytest.raises(CannotTell, match=r"\.venv-gpu-sglang/") as caught:
+        sglang.python(project)
+    assert caught.value.fix.startswith("scripts/gpu/env.py --rollout sglang")
+    for rollout in ROLLOUTS:
+        python = tmp_path / gpu_environment(rollout) / "bin/python"
+        python.parent.mkdir(parents=True)
+        python.touch()
+        (python.parents[1] / "provided.json").write_text(json.dumps({"rollout": rollout}))
+        place = Target("gpu", "megatron", rollout)
+        assert place.python(project) == python
+        device = place.device(project)
+        assert device is not None
+        assert device["provided"] == {"rollout": rollout}
 
 
 def test_what_the_machine_provides_is_recorded(tmp_path: Path) -> None:
