@@ -4,9 +4,8 @@ transformers 5 keeps the experts of a layer as two tensors of three dimensions, 
 ``down_proj``. verl 220e903 cuts them apart for vLLM alone. SGLang's ``load_weights`` passes over
 both names without a word, so that with ``load_format=dummy`` the rollout's experts stay random.
 
-``REPRISE_EXPERTS=unpack`` asks for it; ``REPRISE_EXPERTS_PACKED=1`` takes that back, for a run that
-shows what happens without (Ray does not let a job's own variable be replaced). ``reprise_plugins.experts_entry`` is the entry
-point.
+``REPRISE_EXPERTS=unpack`` asks for it, ``packed`` or nothing leaves verl as it is.
+``reprise_plugins.experts_entry`` is the entry point.
 """
 
 import functools
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 VARIABLE = "REPRISE_EXPERTS"
-KEPT = "REPRISE_EXPERTS_PACKED"
-UNPACK = "unpack"
+UNPACK, PACKED = "unpack", "packed"
 _SENDER = "verl.workers.rollout.sglang_rollout.sglang_rollout"
 _PACKED = (".mlp.experts.gate_up_proj", ".mlp.experts.down_proj")
 
@@ -33,9 +31,9 @@ def asked(environ: Mapping[str, str] | None = None) -> bool:
     """Return whether the environment asks for it. Raises ``SwitchError`` for another value."""
     environ = os.environ if environ is None else environ
     text = environ.get(VARIABLE, "").strip().lower()
-    if text not in ("", UNPACK):
-        raise SwitchError(f"{VARIABLE} is {text!r}; expected {UNPACK}, or nothing")
-    return bool(text) and environ.get(KEPT, "").strip() != "1"
+    if text not in ("", UNPACK, PACKED):
+        raise SwitchError(f"{VARIABLE} is {text!r}; expected {UNPACK} or {PACKED}")
+    return text == UNPACK
 
 
 def pieces(name: str, tensor: "torch.Tensor") -> "Iterator[tuple[str, torch.Tensor]]":

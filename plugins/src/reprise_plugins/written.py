@@ -5,9 +5,10 @@ whatever loaded the rest: a name that the engine passes over, a missing shard, o
 A record with the numbers is written to ``REPRISE_RUN_DIR/written``.
 
 ``REPRISE_WRITTEN=fail`` ends the job where something is left, ``count`` only records it.
-``REPRISE_WRITTEN_COUNT=1`` makes ``fail`` count (Ray does not let a job's variable be replaced).
+``REPRISE_WRITTEN_DIGESTS=1`` adds the SHA-256 of each parameter's bytes, to compare two engines.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 VARIABLE = "REPRISE_WRITTEN"
-COUNT_ONLY = "REPRISE_WRITTEN_COUNT"
+DIGESTS = "REPRISE_WRITTEN_DIGESTS"
 FAIL, COUNT = "fail", "count"
 #: Elements that are looked at at once: the answer takes a byte each.
 _PIECE = 2**26
@@ -40,7 +41,7 @@ def mode(environ: Mapping[str, str] | None = None) -> str:
     text = environ.get(VARIABLE, "").strip().lower()
     if text not in ("", FAIL, COUNT):
         raise SwitchError(f"{VARIABLE} is {text!r}; expected {FAIL} or {COUNT}")
-    return COUNT if text and environ.get(COUNT_ONLY, "").strip() == "1" else text
+    return text
 
 
 def _pieces(tensor: "torch.Tensor") -> "Iterator[torch.Tensor]":
@@ -49,6 +50,19 @@ def _pieces(tensor: "torch.Tensor") -> "Iterator[torch.Tensor]":
         yield from tensor.view(-1).split(_PIECE)
     else:
         yield tensor
+
+
+def digests(parameters: "Iterable[tuple[str, torch.Tensor]]") -> dict[str, str]:
+    """Return the SHA-256 of each parameter's type, shape and bytes, by its name in the engine."""
+    import torch
+
+    found = {}
+    for name, parameter in parameters:
+        data = parameter.data.contiguous().cpu()
+        text = hashlib.sha256(f"{data.dtype} {tuple(data.shape)}".encode())
+        text.update(data.view(-1).view(torch.uint8).numpy().tobytes())
+        found[name] = text.hexdigest()
+    return found
 
 
 def checkable(tensor: "torch.Tensor") -> bool:
@@ -85,8 +99,11 @@ class Guard:
         if not self.begun or self.ended:
             return None
         self.ended = True
-        record = self._look(parameters)
-        _keep(record)
+        named = list(parameters)
+        record = self._look(named)
+        if os.environ.get(DIGESTS, "").strip() == "1":
+            record["digests"] = digests(named)
+        keep(record)
         if record["unwritten"] and self.how == FAIL:
             raise UnwrittenError(message(record))
         print(f"reprise-plugins: {message(record)}", flush=True)
@@ -142,7 +159,7 @@ def message(record: Mapping[str, Any]) -> str:
     )
 
 
-def _keep(record: Mapping[str, Any]) -> None:
+def keep(record: Mapping[str, Any]) -> None:
     """Write the record into the run's folder, where there is one on this host."""
     run = os.environ.get("REPRISE_RUN_DIR", "")
     if not run or not Path(run).is_dir():

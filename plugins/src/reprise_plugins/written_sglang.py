@@ -7,12 +7,13 @@ SGLang logs an ``Exception`` of a plug-in and goes on, so a mismatch leaves as `
 
 import functools
 import importlib
+import os
 from typing import Any
 
 from reprise_plugins.bridge import BridgeMismatchError
 from reprise_plugins.bridges import BY_NAME
 from reprise_plugins.switches import SwitchError
-from reprise_plugins.written import FAIL, Guard, UnwrittenError, mode
+from reprise_plugins.written import DIGESTS, FAIL, Guard, UnwrittenError, digests, keep, mode
 
 ENGINE = "SGLang"
 
@@ -28,6 +29,17 @@ def register() -> None:
     runner = importlib.import_module("sglang.srt.model_executor.model_runner")
     scheduler = importlib.import_module("sglang.srt.managers.scheduler")
     watch(runner.ModelRunner, scheduler.Scheduler, how)
+
+
+def loaded(scheduler: Any) -> None:
+    """Record, once, the digests of weights that the engine has read from a checkpoint itself."""
+    if getattr(scheduler, "reprise_loaded", False):
+        return
+    scheduler.reprise_loaded = True
+    named = list(scheduler.tp_worker.model_runner.model.named_parameters())
+    rank = int(getattr(scheduler, "tp_rank", 0) or 0)
+    record = {"engine": ENGINE, "rank": rank, "pid": os.getpid(), "loaded": True}
+    keep({**record, "parameters": len(named), "digests": digests(named)})
 
 
 def watch(runner: Any, scheduler: Any, how: str) -> None:
@@ -53,6 +65,8 @@ def watch(runner: Any, scheduler: Any, how: str) -> None:
                 "a batch came before any weight update, and the weights are random "
                 "(load_format=dummy)"
             )
+        if not guards and os.environ.get(DIGESTS, "").strip() == "1":
+            loaded(self)
         for guard, model in guards.values():
             guard.end(model.named_parameters())
         return run(self, *args, **kwargs)
