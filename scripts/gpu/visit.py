@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """The commands of a visit to a GPU, for jobs.py: each stage is one list.
 
-    python3 scripts/gpu/visit.py STAGE OUT [NAME ...]  writes OUT/jobs.json and runs it
+    python3 scripts/gpu/visit.py STAGE OUT [NAME ...]  writes OUT/jobs.json and runs it;
+        NAMEs: the sizes, or the beginnings of names of jobs (sglang, real)
     python3 scripts/gpu/visit.py collect OUT           packs what came out into OUT/*.tar.xz
 
-Stages: `references` (build TransformerEngine's extension, five seeds of each engine, then their
-references), `parity` (the same tokens' log-probabilities by each engine) and `sizes` (peak memory,
-of the sizes NAME; benchmarks/gpu/planner.py). Run in the project, where `make env` and env.py have
+Stages: `sglang` (SGLang as rollout: seeds and references of both Qwen3 shapes, the recipes'
+options, packed experts, parity with vLLM), `real` (Qwen3-8B's true size), `references` (build
+TransformerEngine's extension, five seeds of each engine, then their references), `parity` (the
+same tokens' log-probabilities by each engine) and `sizes` (peak memory, of the sizes NAME;
+benchmarks/gpu/planner.py). Run in the project, where `make env` and env.py have
 been. docs/gpu.md says what was run; benchmarks/gpu/history has the lists of earlier visits.
 """
 
@@ -147,6 +150,7 @@ def collect(out: Path, more_runs: Sequence[Path] = ()) -> None:
     pieces = {
         "runs": [ROOT / "runs", *more_runs],
         "references": sorted((ROOT / "recipes/rehearsal").glob("reference-gpu-*")),
+        "models": sorted((ROOT / ".cache/models").glob("qwen3*")),
         "wheels": sorted((ROOT / ".cache/gpu-wheels").glob("*.whl")),
         "results": sorted(path for path in out.rglob("*.json") if path.name != "tokenizer.json"),
         "logs": [*sorted(out.rglob("*.log")), *sorted((ROOT / ".cache").rglob("build.log"))],
@@ -165,6 +169,17 @@ def parity_alone(out: Path) -> list[dict[str, Any]]:
     return [extension(), *parity(out, ROOT / "recipes/rehearsal/model")]
 
 
+def chosen(jobs: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The jobs NAME, all without a name, and those that they wait for."""
+    if not names:
+        return list(jobs)
+    wanted = {row["name"] for row in jobs if any(row["name"].startswith(name) for name in names)}
+    for row in reversed(jobs):
+        if row["name"] in wanted:
+            wanted |= set(row.get("after", ()))
+    return [row for row in jobs if row["name"] in wanted]
+
+
 def run(jobs: Sequence[dict[str, Any]], out: Path) -> int:
     """Write OUT/jobs.json and run it; jobs.py's exit code."""
     (out / "jobs.json").write_text(json.dumps(jobs, indent=1))
@@ -175,14 +190,20 @@ def run(jobs: Sequence[dict[str, Any]], out: Path) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run a stage, or collect."""
-    known = len(arguments) >= 2 and arguments[0] in ("references", "parity", "sizes", "collect")
-    if not known or (len(arguments) > 2 and arguments[0] != "sizes"):
+    stages = ("references", "parity", "sizes", "sglang", "real", "collect")
+    known = len(arguments) >= 2 and arguments[0] in stages
+    if not known or (len(arguments) > 2 and arguments[0] not in ("sizes", "sglang", "real")):
         print(__doc__, file=sys.stderr)
         return 2
     stage, out = arguments[0], Path(arguments[1]).absolute()
     if stage == "collect":
         collect(out)
         return 0
+    if stage in ("sglang", "real"):
+        import visit_sglang
+
+        jobs = getattr(visit_sglang, stage)(out)
+        return run(chosen(jobs, arguments[2:]), out)
     if stage == "references":
         out.mkdir(parents=True, exist_ok=True)
         return run(references(out), out)
