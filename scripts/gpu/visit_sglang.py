@@ -224,13 +224,13 @@ def built(name: str, folder: Path, *more: str) -> dict[str, Any]:
 
 
 def sized(out: Path, name: str, model: Path, *more: str) -> dict[str, Any]:
-    """A run of `model` with +rehearsal/size=8b, with what it holds once a second."""
+    """A run of `model` with rehearsal/size=8b, with what it holds once a second."""
     data = str(model / "train.parquet")
     row = trained(
         name,
         "qwen3",
         1,
-        "+rehearsal/size=8b",
+        "rehearsal/size=8b",
         f"actor_rollout_ref.model.path={model}",
         f"data.train_files={data}",
         f"data.val_files={data}",
