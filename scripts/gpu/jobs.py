@@ -5,9 +5,9 @@
 
 jobs.json is a list of {"name", "command" (words), "gib" (of one GPU), "host_gib", "limit_s",
 "after" (names), "env"}. Each command gets one GPU (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and
-its time limit; one that fails takes those after it along. OUT/jobs.done.json says how each ended and how
-long it took, from the first moment on. --status prints it. A second call takes up what has not
-ended well. JOBS_CARD_GIB, JOBS_HOST_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits.
+its time limit; one that fails takes those after it along. OUT/jobs.done.json says how each ended
+and how long it took, from the first moment on. --status prints it. A second call takes up what has
+not ended well. JOBS_CARD_GIB, JOBS_HOST_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits.
 """
 
 from __future__ import annotations
