@@ -7,7 +7,8 @@ jobs.json is a list of {"name", "command" (words), "gib" (of one GPU), "host_gib
 "after" (names), "env"}. Each command gets one GPU (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and
 its time limit; one that fails takes those after it along. OUT/jobs.done.json says how each ended
 and how long it took, from the first moment on. --status prints it. A second call takes up what has
-not ended well. JOBS_CARD_GIB, JOBS_HOST_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits.
+not ended well. A command with "first" that may start and finds no room holds back those after it.
+JOBS_CARD_GIB, JOBS_HOST_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits.
 """
 
 from __future__ import annotations
@@ -105,12 +106,18 @@ class Board:
                 self.done[name] = {"state": "left out: one before it failed"}
                 self.save()
                 continue
-            if None in before or not self.fits_host(job):
+            if None in before:
+                continue
+            if not self.fits_host(job):
+                if job.get("first"):
+                    return None
                 continue
             for card in sorted(self.cards, key=self.load):
                 gib, count = self.load(card)
                 if gib + job.get("gib", 8) <= CARD_GIB and count < AT_ONCE:
                     return job, card
+            if job.get("first"):
+                return None
         return None
 
     def fits_host(self, job: dict[str, Any]) -> bool:

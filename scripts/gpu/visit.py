@@ -6,10 +6,10 @@
     python3 scripts/gpu/visit.py collect OUT           packs what came out into OUT/*.tar.xz
 
 Stages: `sglang` (SGLang as rollout: seeds and references of both Qwen3 shapes, the recipes'
-options, packed experts, parity with vLLM), `real` (Qwen3-8B's true size), `references` (build
-TransformerEngine's extension, five seeds of each engine, then their references), `parity` (the
-same tokens' log-probabilities by each engine) and `sizes` (peak memory, of the sizes NAME;
-benchmarks/gpu/planner.py). Run in the project, where `make env` and env.py have
+options, packed experts, parity with vLLM), `real` (Qwen3-8B's true size), `both` (these two),
+`references` (build TransformerEngine's extension, five seeds of each engine, then their
+references), `parity` (the same tokens' log-probabilities by each engine) and `sizes` (peak memory,
+of the sizes NAME; benchmarks/gpu/planner.py). Run in the project, where `make env` and env.py have
 been. docs/gpu.md says what was run; benchmarks/gpu/history has the lists of earlier visits.
 """
 
@@ -29,6 +29,8 @@ PYTHON = str(ROOT / ".venv-gpu/bin/python")
 OPERATOR = str(ROOT / ".venv/bin/python")
 RECORDED = (101, 102, 103, 104, 105)
 ENGINES = ("fsdp", "megatron")
+# Stages of visit_sglang.
+SGLANG = ("sglang", "real", "both")
 # Small runs share a GPU: weights, vLLM's start-up and its cache of 1 GiB.
 # Thirty steps of Megatron-LM took 720 s where Python writes no bytecode and every start compiles.
 LIMITS = {"gib": 12, "limit_s": 1000}
@@ -190,18 +192,19 @@ def run(jobs: Sequence[dict[str, Any]], out: Path) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run a stage, or collect."""
-    stages = ("references", "parity", "sizes", "sglang", "real", "collect")
+    stages = ("references", "parity", "sizes", *SGLANG, "collect")
     known = len(arguments) >= 2 and arguments[0] in stages
-    if not known or (len(arguments) > 2 and arguments[0] not in ("sizes", "sglang", "real")):
+    if not known or (len(arguments) > 2 and arguments[0] not in ("sizes", *SGLANG)):
         print(__doc__, file=sys.stderr)
         return 2
     stage, out = arguments[0], Path(arguments[1]).absolute()
     if stage == "collect":
         collect(out)
         return 0
-    if stage in ("sglang", "real"):
+    if stage in SGLANG:
         import visit_sglang
 
+        os.environ.setdefault("JOBS_AT_ONCE", "6")
         jobs = getattr(visit_sglang, stage)(out)
         return run(chosen(jobs, arguments[2:]), out)
     if stage == "references":

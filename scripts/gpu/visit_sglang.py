@@ -1,4 +1,4 @@
-"""The commands of a visit that concern SGLang and models of real size; visit.py runs them."""
+"""The commands of a visit that concern SGLang and models of true size; visit.py runs them."""
 
 from __future__ import annotations
 
@@ -201,8 +201,10 @@ def real(out: Path) -> list[dict[str, Any]]:
         built("real-model-8-layers", folder / f"{SIZE}-8", "--layers", "8"),
     ]
     whole = sized(out, "real-8b", folder / SIZE, "--steps=5", variable("OMP_NUM_THREADS", "16"))
-    # Of host memory: weights and reference 31 GiB, the optimizer's state 92, gradients, processes.
-    made.append({**whole, "gib": 134, "host_gib": 170, "limit_s": 1200, "after": ["real-model"]})
+    # Of host memory, GiB: weights and reference 31, the optimizer's state 92, another copy of the
+    # master weights and their gradients 61, processes.
+    large = {"gib": 134, "host_gib": 205, "limit_s": 900, "first": True}
+    made.append({**whole, **large, "after": ["real-model"]})
     checkpoints = folder / "checkpoints"
     saved = f"trainer.default_local_dir={checkpoints}"
     small = folder / f"{SIZE}-8"
@@ -210,9 +212,27 @@ def real(out: Path) -> list[dict[str, Any]]:
     for name, steps, mode in (("save", 2, "disable"), ("load", 3, "auto")):
         more = (f"--steps={steps}", saved, "trainer.save_freq=2", f"trainer.resume_mode={mode}")
         row = sized(out, f"real-{name}", small, *more, variable("OMP_NUM_THREADS", "16"))
-        made.append({**row, "gib": 134, "host_gib": 80, "limit_s": 420, "after": [before]})
+        made.append({**row, "gib": 90, "host_gib": 80, "limit_s": 420, "after": [before]})
         before = row["name"]
+    # The master weights on the host as well, which the recipes do not ask for.
+    key = "++actor_rollout_ref.actor.optim.override_optimizer_config.use_precision_aware_optimizer"
+    threads = variable("OMP_NUM_THREADS", "16")
+    row = sized(out, "real-8b-precise", folder / SIZE, "--steps=2", f"{key}=true", threads)
+    made.append({**row, **large, "first": False, "after": ["real-model"]})
     return made
+
+
+def both(out: Path) -> list[dict[str, Any]]:
+    """Both stages as one list: the true size as soon as the seeds have left it room."""
+    tiny, large = sglang(out), real(out)
+    recorded = [row["name"] for row in seeds() if not row["name"].startswith("baseline")]
+    for row in large:
+        if row["name"] in ("real-model", "real-model-8-layers"):
+            row["after"] = ["env-sglang"]
+        if row["name"].startswith("real-8b"):
+            row["after"] = [*row["after"], *recorded]
+    split = next(i for i, row in enumerate(tiny) if row["name"] == f"baseline-{ARCHS[0]}")
+    return [*tiny[:split], *large, *tiny[split:]]
 
 
 def built(name: str, folder: Path, *more: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_each_command_waits_only_for_commands_of_its_list(
         assert all(Path(word).is_file() for word in files)
 
 
-@pytest.mark.parametrize("stage", ["sglang", "real"])
+@pytest.mark.parametrize("stage", ["sglang", "real", "both"])
 def test_the_stages_of_sglang_are_complete(
     out: Path, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
