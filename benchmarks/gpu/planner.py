@@ -2,6 +2,7 @@
 
     python benchmarks/gpu/planner.py make OUT TOKENIZER   configs of every size, and jobs.json
     python benchmarks/gpu/planner.py inputs OUT           the configs and a job's variables alone
+    python benchmarks/gpu/planner.py sglang OUT           the same for a rollout with SGLang
     python scripts/gpu/jobs.py OUT/jobs.json OUT/logs     on a GPU machine: measures them
     python benchmarks/gpu/planner.py collect OUT          what was measured, to measured.json here
     python benchmarks/gpu/planner.py compare              writes planner.json here, prints the table
@@ -134,6 +135,24 @@ def inputs(out: Path) -> None:
     dump_json(out / "variables.json", variables | {"PYTHONPATH": ":".join(paths)})
     for engine in ENGINES:
         write_text(out / f"config-{engine}.json", json.dumps(config(engine, locked=True)))
+
+
+def sglang_inputs(out: Path) -> None:
+    """As `inputs`, for the rehearsal of each Qwen3 shape with SGLang."""
+    out.mkdir(parents=True, exist_ok=True)
+    place = Target("gpu", "megatron", rollout="sglang")
+    files = (ROOT / "runtime_env.yaml", place.runtime_env(ROOT / "recipes/rehearsal"))
+    variables = merge_runtime_env(ROOT, files, {})["env_vars"]
+    paths = [str(ROOT / path) for path in variables["PYTHONPATH"].split(":")]
+    dump_json(out / "variables-sglang.json", variables | {"PYTHONPATH": ":".join(paths)})
+    for arch in ("qwen3", "qwen3-moe"):
+        lines = [Line(text) for text in (*place.overrides(), f"rehearsal/arch={arch}")]
+        composed = compose(
+            "rehearsal/recipe", place.tree("0.9.0", Project(ROOT)), lines, ROOT / "recipes"
+        )
+        if composed.faults:
+            sys.exit(str(composed.faults[0].message))
+        write_text(out / f"config-sglang-{arch}.json", json.dumps(composed.values))
 
 
 def make(out: Path, tokenizer: Path, names: Sequence[str]) -> None:
@@ -274,7 +293,7 @@ def compare() -> None:
 def main() -> None:
     """Make the inputs, or compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("make", "inputs", "collect", "compare"))
+    parser.add_argument("what", choices=("make", "inputs", "sglang", "collect", "compare"))
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("tokenizer", type=Path, nargs="?")
     parser.add_argument("--sizes", nargs="*", choices=SIZES, help="default: all")
@@ -291,6 +310,8 @@ def main() -> None:
             make(options.out.absolute(), options.tokenizer, options.sizes or list(SIZES))
         elif options.what == "inputs":
             inputs(options.out.absolute())
+        elif options.what == "sglang":
+            sglang_inputs(options.out.absolute())
         else:
             collect(options.out.absolute())
     except OperatorError as error:

@@ -12,6 +12,7 @@ __all__ = [
     "AlgorithmOption",
     "AnyRunArgument",
     "AnyRunsArgument",
+    "ArchOption",
     "EndpointOption",
     "EngineOption",
     "EntriesArgument",
@@ -22,6 +23,7 @@ __all__ = [
     "OverridesArgument",
     "OverridesFileOption",
     "PlatformOption",
+    "RolloutOption",
     "SeriesOption",
     "VerlOption",
 ]
@@ -46,6 +48,13 @@ PlatformOption = Annotated[
 ]
 EngineOption = Annotated[
     str, typer.Option(help="Training engine: fsdp (default), or megatron (on a GPU; docs/gpu.md).")
+]
+RolloutOption = Annotated[
+    str, typer.Option(help="Rollout engine: vllm (default), or sglang (on a GPU; docs/gpu.md).")
+]
+ArchOption = Annotated[
+    str,
+    typer.Option(help="Tiny model of this architecture: hy3 (default), qwen3-moe or qwen3."),
 ]
 NoWaitOption = Annotated[
     bool, typer.Option("--no-wait", help="Refuse while another run trains on this machine.")

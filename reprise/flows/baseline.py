@@ -41,11 +41,16 @@ class BaselineOptions:
     replace: bool = False
     quiet: bool = False
     place: Target = DEFAULT
+    arch: str = "hy3"
+
+    def rehearsal(self) -> RehearsalOptions:
+        """What each of the recorded runs has in common."""
+        return RehearsalOptions(label=LABEL, quiet=self.quiet, place=self.place, arch=self.arch)
 
 
 def check_baseline(project: Project, options: BaselineOptions) -> Report:
     """What would end the recording, or spoil it, looked at before the first run."""
-    rehearsal = RehearsalOptions(label=LABEL, quiet=options.quiet, place=options.place)
+    rehearsal = options.rehearsal()
     report = check_preconditions(project, rehearsal, COMMAND, judged=False)
     if set_now := caps():
         settings = " ".join(f"{name}={value}" for name, value in set_now.items())
@@ -61,9 +66,9 @@ def record_baseline(project: Project, options: BaselineOptions) -> Report:
     that an interrupted recording continues where it stopped. Raises OperatorError when a reference
     of another lock exists and `replace` is not set.
     """
-    rehearsal = RehearsalOptions(label=LABEL, quiet=options.quiet, place=options.place)
+    rehearsal = options.rehearsal()
     key = Rehearsal(project, rehearsal).key()
-    folder = options.place.reference(project, MODEL)
+    folder = options.place.reference(project, MODEL, options.arch)
     _may_write(folder, key, options)
     recorded: dict[int, RunFolder] = {}
     for seed in range(FIRST_SEED, FIRST_SEED + options.seeds):

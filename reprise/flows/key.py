@@ -33,7 +33,7 @@ def run_key(
     return {
         "lock": machine_hash(read_lock(project.lock), place.machine),
         "recipe": _recipe_key(config),
-        "plugins": _plugins_key(place.python(project), _has_critic(config)),
+        "plugins": _plugins_key(place.python(project), _idle(config)),
         "model_sha256": model.sha256,
         "data_sha256": {"train": data.train_sha256, "val": data.val_sha256},
         "steps": int(config["trainer"]["total_training_steps"]),
@@ -64,15 +64,25 @@ def _has_critic(config: Mapping[str, Any]) -> bool:
     return config["algorithm"]["adv_estimator"] == "gae" if stated is None else bool(stated)
 
 
-def _plugins_key(python: Path, critic: bool) -> str:
-    """A hash of the installed plug-ins' code, without comments: it shapes what is measured.
+def _idle(config: Mapping[str, Any]) -> frozenset[str]:
+    """Modules of the plug-ins that compute nothing in a run of `config`.
 
-    The modules that only describe and check the bridges are left out, and the critic's engine
-    where no critic is trained: they compute nothing.
+    They describe and check the bridges, look at what a weight update wrote, or belong to a critic
+    or a rollout engine that the run does not have.
     """
+    idle = {"__main__.py", "bridge.py", "bridges.py"}
+    idle |= {"written.py", "written_sglang.py", "written_vllm.py"}
+    if not _has_critic(config):
+        idle.add("critic.py")
+    if config["actor_rollout_ref"]["rollout"].get("name") != "sglang":
+        idle |= {"experts.py", "experts_entry.py", "sglang_rollout.py"}
+    return frozenset(idle)
+
+
+def _plugins_key(python: Path, idle: frozenset[str]) -> str:
+    """A hash of the installed plug-ins' code, without comments: it shapes what is measured."""
     folder = "lib/python3*/site-packages/reprise_plugins/*.py"
     sources = sorted(python.parent.parent.glob(folder))
-    idle = {"__main__.py", "bridge.py", "bridges.py"} | (set() if critic else {"critic.py"})
     code = (path.read_bytes() for path in sources if path.name not in idle)
     return sha256_text("".join(code_of(text) for text in code))
 

@@ -88,14 +88,15 @@ def _memory(report: Report) -> None:
 def _reference(report: Report, project: Project, options: RehearsalOptions) -> None:
     """Warn before the training, not after it, that nothing is recorded to judge the run by."""
     place = options.place
-    if options.arch != "hy3" or options.algo:
+    recorded = place.reference(project, MODEL, options.arch) / "reference.toml"
+    if (options.arch != "hy3" and place.rollout != "sglang") or options.algo:
         named = (("ARCH", options.arch if options.arch != "hy3" else ""), ("ALGO", options.algo))
         settings = " ".join(f"{name}={value}" for name, value in named if value)
         report.warn("reference-missing.before-other-settings", MODEL, settings=settings)
-    elif not (place.reference(project, MODEL) / "reference.toml").is_file():
+    elif not recorded.is_file():
+        more = "" if options.arch == "hy3" else f" --arch {options.arch}"
         report.warn(
             "reference-missing.before-none",
-            str(place.reference(project, MODEL)),
-            platform=place.platform,
-            engine=place.engine,
+            str(recorded.parent),
+            options=place.options + more,
         )

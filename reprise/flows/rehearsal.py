@@ -55,6 +55,8 @@ __all__ = ["Ended", "Rehearsal", "RehearsalOptions"]
 MODEL = "rehearsal"
 COMMAND = "reproduce"
 RECIPE = f"{MODEL}/recipe"
+# SGLang's rotary kernel takes heads of 64 and up; those of the shipped Hy3 have 32.
+_WITH_SGLANG = {"qwen3": 0, "qwen3-moe": 64}
 _ENDED = {
     AttemptOutcome.SUCCEEDED: "run-succeeded.ended",
     AttemptOutcome.FAILED: "run-failed.ended",
@@ -115,6 +117,9 @@ class Rehearsal:
         if options.arch not in ARCHITECTURES:
             known = ", ".join(ARCHITECTURES)
             raise OperatorError("rehearsal-arch.unknown", options.arch, known=known)
+        if options.place.rollout == "sglang" and options.arch not in _WITH_SGLANG:
+            known = ", ".join(_WITH_SGLANG)
+            raise OperatorError("rehearsal-rollout.arch", options.arch, known=known)
         verl = card_of(project.recipes, MODEL).verl
         self.tree = options.place.tree(verl.release, project)
         self._composed: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -186,7 +191,8 @@ class Rehearsal:
         with self.console.phase("toy data"):
             data = write_toy(self.project.cache / "toy-data", seed=0)
         versions = locked_versions(self.project.root / "requirements" / "rehearsal.txt")
-        settings = ModelSettings(arch=self.options.arch)
+        heads = _WITH_SGLANG if self.options.place.rollout == "sglang" else {}
+        settings = ModelSettings(self.options.arch, head_dim=heads.get(self.options.arch, 0))
         if settings == ModelSettings():
             return start_model(self.project), data
         with self.console.phase("tiny model"):
@@ -215,6 +221,7 @@ class Rehearsal:
             "watcher": here(),
             "platform": self.options.place.platform,
             "engine": self.options.place.engine,
+            "rollout": self.options.place.rollout,
             "device": self.options.place.device(self.project),
             "caps": caps(),
             **run_key(self.project, config, model, data, self.options.place),
@@ -311,6 +318,7 @@ class Rehearsal:
             "REPRISE_MODEL_DIR": str(model.path),
             "REPRISE_DATA_DIR": str(data.train.parent),
             "REPRISE_SEED": str(self.options.seed),
+            **self.options.place.variables(self.project),
             "VERL_FILE_LOGGER_PATH": str(folder.metrics_file(1)),
         }
 

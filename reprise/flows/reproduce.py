@@ -82,9 +82,12 @@ def judge_folder(
             found=state.model,
             folder=shlex.quote(str(folder.path)),
         )
-    _comparable(folder, state)
-    place = Target(state.platform or "cpu", state.engine or "fsdp")
-    reference = load_reference(_recorded(folder, place.reference(project, model), place))
+    place = Target(state.platform or "cpu", state.engine or "fsdp", rollout=state.rollout or "vllm")
+    arch = state.arch or "hy3"
+    _comparable(folder, state, place.reference(project, model, arch))
+    reference = load_reference(
+        _recorded(folder, place.reference(project, model, arch), place, arch)
+    )
     judged = _judged(open_run(folder.path), reference, how, folder.path)
     _history(judged.report, folder, state)
     return judged
@@ -140,22 +143,28 @@ def _whole(folder: RunFolder, state: RunState) -> bool:
     return state.steps is not None and not steps_missing(folder, state)
 
 
-def _comparable(folder: RunFolder, state: RunState) -> None:
-    """Refuse a run without a reference: of another architecture or algorithm."""
+def _comparable(folder: RunFolder, state: RunState, reference: Path) -> None:
+    """Refuse a run without a reference: of another algorithm, or an architecture without one."""
     named = (("arch", state.arch), ("algo", state.algo))
     other = [f"{name}={value}" for name, value in named if value]
     if other in ([], ["arch=hy3"]):
         return
+    if not state.algo and (reference / "reference.toml").is_file():
+        return
     raise CannotTell("reference-missing.other-settings", str(folder.path), settings=" ".join(other))
 
 
-def _recorded(folder: RunFolder, reference: Path, place: Target) -> Path:
+def _recorded(folder: RunFolder, reference: Path, place: Target, arch: str) -> Path:
     if place.default or (reference / "reference.toml").is_file():
         return reference
     raise CannotTell(
         "reference-missing.other-place",
         str(folder.path),
         place=place.name,
-        platform=place.platform,
-        engine=place.engine,
+        options=_recording(place, arch),
     )
+
+
+def _recording(place: Target, arch: str) -> str:
+    """The options of `reprise baseline` that record the reference of `place` and `arch`."""
+    return place.options + ("" if arch == "hy3" else f" --arch {arch}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ __all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "ROLLOUTS", "Target", "gpu_environ
 PLATFORMS = ("cpu", "gpu")
 ENGINES = ("fsdp", "megatron")
 ROLLOUTS = ("vllm", "sglang")
+_OF_SGLANG = "runtime_env_gpu_sglang.yaml"
 
 
 def gpu_environment(rollout: str = "vllm") -> str:
@@ -49,8 +51,13 @@ class Target:
         ):
             if value not in known:
                 raise OperatorError(text, value, known=", ".join(known))
+        if self.rollout not in ROLLOUTS:
+            known = ", ".join(ROLLOUTS)
+            raise OperatorError("rehearsal-rollout.unknown", self.rollout, known=known)
         if self.platform == "cpu" and self.engine == "megatron":
             raise OperatorError("rehearsal-engine.needs-gpu", "megatron")
+        if self.platform == "cpu" and self.rollout == "sglang":
+            raise OperatorError("rehearsal-rollout.needs-gpu", "sglang")
 
     @property
     def default(self) -> bool:
@@ -59,8 +66,15 @@ class Target:
 
     @property
     def name(self) -> str:
-        """As it is written: gpu/megatron."""
-        return f"{self.platform}/{self.engine}"
+        """As it is written: gpu/megatron, gpu/megatron/sglang."""
+        more = "" if self.rollout == DEFAULT.rollout else f"/{self.rollout}"
+        return f"{self.platform}/{self.engine}{more}"
+
+    @property
+    def options(self) -> str:
+        """The options of `reprise reproduce` and `baseline` that choose this place."""
+        more = "" if self.rollout == DEFAULT.rollout else f" --rollout {self.rollout}"
+        return f"--platform {self.platform} --engine {self.engine}{more}"
 
     @property
     def machine(self) -> Machine:
@@ -72,7 +86,15 @@ class Target:
         """The Hydra overrides that choose this place; none for the recipe's own."""
         if self.default:
             return []
-        return [f"rehearsal/platform={self.platform}", f"rehearsal/engine={self.engine}"]
+        if self.rollout != "sglang":
+            return [f"rehearsal/platform={self.platform}", f"rehearsal/engine={self.engine}"]
+        # The recipes with SGLang are those of S5000: their Megatron settings, not Hy3's.
+        engine = "megatron-s5000" if self.engine == "megatron" else self.engine
+        return [
+            f"rehearsal/platform={self.platform}",
+            f"rehearsal/engine={engine}",
+            f"rehearsal/rollout={self.rollout}",
+        ]
 
     def python(self, project: Project) -> Path:
         """The interpreter that has torch, vLLM, and on a GPU Megatron-LM's needs.
@@ -119,14 +141,31 @@ class Target:
 
     def runtime_env(self, recipe: Path) -> Path:
         """The file of the recipe's folder `recipe` with the variables of a job here."""
-        return recipe / ("runtime_env.yaml" if self.platform == "cpu" else "runtime_env_gpu.yaml")
+        if self.platform == "cpu":
+            return recipe / "runtime_env.yaml"
+        return recipe / ("runtime_env_gpu.yaml" if self.rollout == "vllm" else _OF_SGLANG)
 
-    def reference(self, project: Project, model: str) -> Path:
-        """The folder of the runs that were recorded here."""
+    def variables(self, project: Project) -> dict[str, str]:
+        """Variables of a job here that depend on the machine.
+
+        SGLang's memory saver is preloaded into its processes and needs CUDA's runtime library,
+        which torch brings in a folder that the loader does not search.
+        """
+        if self.rollout != "sglang":
+            return {}
+        packages = project.root / gpu_environment(self.rollout) / "lib"
+        found = sorted(packages.glob("python3*/site-packages/nvidia/*/lib/libcudart.so.*"))
+        folders = dict.fromkeys(str(path.parent) for path in found)
+        before = os.environ.get("LD_LIBRARY_PATH", "")
+        return {"LD_LIBRARY_PATH": ":".join([*folders, before]).strip(":")} if folders else {}
+
+    def reference(self, project: Project, model: str, arch: str = "hy3") -> Path:
+        """The folder of the runs of the tiny model `arch` that were recorded here."""
         folder = recipe_folder(project.recipes, model) / "reference"
-        if self.default:
-            return folder
-        return folder.with_name(f"{folder.name}-{self.platform}-{self.engine}")
+        names = [] if self.default else [self.platform, self.engine]
+        names += [] if self.rollout == DEFAULT.rollout else [self.rollout]
+        names += [] if arch == "hy3" else [arch]
+        return folder.with_name("-".join([folder.name, *names]))
 
 
 DEFAULT = Target()

@@ -57,6 +57,7 @@ class Settings:
     wrong: float
     hidden: int
     layers: int
+    head_dim: int
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def make_model(s: Settings) -> Any:
         num_hidden_layers=s.layers,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=s.hidden // 4,
+        head_dim=s.head_dim or s.hidden // 4,
         max_position_embeddings=512,
         initializer_range=0.02,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
@@ -311,6 +312,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--wrong", type=float, default=0.5, help="share of wrong answers")
     parser.add_argument("--hidden", type=int, default=128, help="hidden size, a multiple of 8")
     parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--head-dim", type=int, default=0, help="0: a quarter of the hidden size")
     return parser.parse_args(arguments)
 
 

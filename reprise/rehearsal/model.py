@@ -40,6 +40,7 @@ class ModelSettings:
 
     `arch` is one of ARCHITECTURES; `steps` and `noisy_steps` count supervised steps of `batch`
     rows; `wrong` is the share of wrong answers in the noisy ones; `lr` the highest learning rate.
+    `head_dim` 0 is a quarter of `hidden`.
     """
 
     arch: str = "hy3"
@@ -51,6 +52,7 @@ class ModelSettings:
     wrong: float = 0.5
     hidden: int = 128
     layers: int = 3
+    head_dim: int = 0
 
     def arguments(self) -> list[str]:
         """The settings as command line options."""

@@ -3,11 +3,12 @@
 
     python3 jobs.py jobs.json OUT [--status]
 
-jobs.json is a list of {"name", "command" (words), "gib" (of one GPU), "limit_s", "after" (names),
-"env"}. Each command gets one GPU (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit;
-one that fails takes those after it along. OUT/jobs.done.json says how each ended and how long it
-took, from the first moment on. --status prints it. A second call takes up what has not ended well.
-JOBS_CARD_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits for a GPU.
+jobs.json is a list of {"name", "command" (words), "gib" (of one GPU), "host_gib", "limit_s",
+"after" (names), "env"}. Each command gets one GPU (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and
+its time limit; one that fails takes those after it along. OUT/jobs.done.json says how each ended
+and how long it took, from the first moment on. --status prints it. A second call takes up what has
+not ended well. A command with "first" that may start and finds no room holds back those after it.
+JOBS_CARD_GIB, JOBS_HOST_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits.
 """
 
 from __future__ import annotations
@@ -23,8 +24,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+
+def host_memory_gib() -> float:
+    """GiB of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+
+
 # Of a GPU's 139 GiB, for all commands together; how many at once; seconds between two starts.
 CARD_GIB = float(os.environ.get("JOBS_CARD_GIB", "134"))
+# Of the machine's memory, less what the system and the page cache need; and how many at once.
+HOST_GIB = float(os.environ.get("JOBS_HOST_GIB", "0")) or max(8.0, host_memory_gib() - 16)
 AT_ONCE = int(os.environ.get("JOBS_AT_ONCE", "4"))
 STAGGER_SECONDS = float(os.environ.get("JOBS_STAGGER_SECONDS", "4"))
 
@@ -99,11 +108,22 @@ class Board:
                 continue
             if None in before:
                 continue
+            if not self.fits_host(job):
+                if job.get("first"):
+                    return None
+                continue
             for card in sorted(self.cards, key=self.load):
                 gib, count = self.load(card)
                 if gib + job.get("gib", 8) <= CARD_GIB and count < AT_ONCE:
                     return job, card
+            if job.get("first"):
+                return None
         return None
+
+    def fits_host(self, job: dict[str, Any]) -> bool:
+        """Whether the host's memory holds one command more; one alone may take what it wants."""
+        held = sum(one.get("host_gib", 0) for *_, one in self.running.values())
+        return not held or held + job.get("host_gib", 0) <= HOST_GIB
 
     def start(self, job: dict[str, Any], card: str) -> None:
         """Start one command in a session of its own, so that all of it can be ended."""

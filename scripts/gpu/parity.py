@@ -4,11 +4,17 @@
     python parity.py sample --model DIR --data train.parquet --out samples.json
     python parity.py hf --dtype float32|bfloat16 --model DIR --samples samples.json --out FILE
     python parity.py fsdp|megatron --config config.json --model DIR --samples ... --out FILE
+    python parity.py sglang --config config.json --model DIR --data train.parquet --out FILE
+    python parity.py sglang --config config.json --model DIR --samples samples.json --out FILE
+    python parity.py vllm --model DIR --samples samples.json --out FILE
+    python parity.py tensors RECORD RECORD --out FILE
     python parity.py compare FILE... --out parity.json
 
 `sample` lets vLLM (bfloat16) answer every prompt once, at temperature 1; the others compute the
 same answers' log-probabilities. With megatron the weights also go Hugging Face -> Megatron ->
-Hugging Face through the bridge, and each is compared with the checkpoint.
+Hugging Face through the bridge, and each is compared with the checkpoint. `sglang` samples as
+`sample` does, or scores answers, and `vllm` scores them. `tensors` compares what SGLang loaded from
+the checkpoint with what the first weight update wrote.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import engine as verl_engine
+import rollouts
 
 
 def sample(options: argparse.Namespace) -> dict[str, Any]:
@@ -211,13 +218,14 @@ def routing(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Run one part and write what it found."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("sample", "hf", "fsdp", "megatron", "compare"))
+    parts = {"sample": sample, "hf": with_hugging_face, "compare": compare}
+    parts |= {"sglang": rollouts.sglang, "vllm": rollouts.vllm, "tensors": rollouts.tensors}
+    parser.add_argument("what", choices=(*parts, "fsdp", "megatron"))
     for name in ("model", "data", "config", "samples", "out"):
         parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("files", nargs="*", type=Path)
     options = parser.parse_args()
-    parts = {"sample": sample, "hf": with_hugging_face, "compare": compare}
     result = parts.get(options.what, with_verl)(options)
     half = options.out.with_name(options.out.name + ".half")
     half.write_text(json.dumps(result) + "\n")

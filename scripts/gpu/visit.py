@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """The commands of a visit to a GPU, for jobs.py: each stage is one list.
 
-    python3 scripts/gpu/visit.py STAGE OUT [NAME ...]  writes OUT/jobs.json and runs it
+    python3 scripts/gpu/visit.py STAGE OUT [NAME ...]  writes OUT/jobs.json and runs it;
+        NAMEs: the sizes, or the beginnings of names of jobs (sglang, real)
     python3 scripts/gpu/visit.py collect OUT           packs what came out into OUT/*.tar.xz
 
-Stages: `references` (build TransformerEngine's extension, five seeds of each engine, then their
+Stages: `sglang` (SGLang as rollout: seeds and references of both Qwen3 shapes, the recipes'
+options, packed experts, parity with vLLM), `real` (Qwen3-8B's true size), `both` (these two),
+`references` (build TransformerEngine's extension, five seeds of each engine, then their
 references), `parity` (the same tokens' log-probabilities by each engine) and `sizes` (peak memory,
 of the sizes NAME; benchmarks/gpu/planner.py). Run in the project, where `make env` and env.py have
 been. docs/gpu.md says what was run; benchmarks/gpu/history has the lists of earlier visits.
@@ -26,6 +29,8 @@ PYTHON = str(ROOT / ".venv-gpu/bin/python")
 OPERATOR = str(ROOT / ".venv/bin/python")
 RECORDED = (101, 102, 103, 104, 105)
 ENGINES = ("fsdp", "megatron")
+# Stages of visit_sglang.
+SGLANG = ("sglang", "real", "both")
 # Small runs share a GPU: weights, vLLM's start-up and its cache of 1 GiB.
 # Thirty steps of Megatron-LM took 720 s where Python writes no bytecode and every start compiles.
 LIMITS = {"gib": 12, "limit_s": 1000}
@@ -147,6 +152,7 @@ def collect(out: Path, more_runs: Sequence[Path] = ()) -> None:
     pieces = {
         "runs": [ROOT / "runs", *more_runs],
         "references": sorted((ROOT / "recipes/rehearsal").glob("reference-gpu-*")),
+        "models": sorted((ROOT / ".cache/models").glob("qwen3*")),
         "wheels": sorted((ROOT / ".cache/gpu-wheels").glob("*.whl")),
         "results": sorted(path for path in out.rglob("*.json") if path.name != "tokenizer.json"),
         "logs": [*sorted(out.rglob("*.log")), *sorted((ROOT / ".cache").rglob("build.log"))],
@@ -165,6 +171,17 @@ def parity_alone(out: Path) -> list[dict[str, Any]]:
     return [extension(), *parity(out, ROOT / "recipes/rehearsal/model")]
 
 
+def chosen(jobs: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The jobs NAME, all without a name, and those that they wait for."""
+    if not names:
+        return list(jobs)
+    wanted = {row["name"] for row in jobs if any(row["name"].startswith(name) for name in names)}
+    for row in reversed(jobs):
+        if row["name"] in wanted:
+            wanted |= set(row.get("after", ()))
+    return [row for row in jobs if row["name"] in wanted]
+
+
 def run(jobs: Sequence[dict[str, Any]], out: Path) -> int:
     """Write OUT/jobs.json and run it; jobs.py's exit code."""
     (out / "jobs.json").write_text(json.dumps(jobs, indent=1))
@@ -175,14 +192,21 @@ def run(jobs: Sequence[dict[str, Any]], out: Path) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run a stage, or collect."""
-    known = len(arguments) >= 2 and arguments[0] in ("references", "parity", "sizes", "collect")
-    if not known or (len(arguments) > 2 and arguments[0] != "sizes"):
+    stages = ("references", "parity", "sizes", *SGLANG, "collect")
+    known = len(arguments) >= 2 and arguments[0] in stages
+    if not known or (len(arguments) > 2 and arguments[0] not in ("sizes", *SGLANG)):
         print(__doc__, file=sys.stderr)
         return 2
     stage, out = arguments[0], Path(arguments[1]).absolute()
     if stage == "collect":
         collect(out)
         return 0
+    if stage in SGLANG:
+        import visit_sglang
+
+        os.environ.setdefault("JOBS_AT_ONCE", "6")
+        jobs = getattr(visit_sglang, stage)(out)
+        return run(chosen(jobs, arguments[2:]), out)
     if stage == "references":
         out.mkdir(parents=True, exist_ok=True)
         return run(references(out), out)

@@ -52,11 +52,16 @@ def test_the_site_tree_comes_before_the_machines_packages(env: ModuleType, tmp_p
     assert run(python, "import numpy; print(numpy.__file__)").startswith(facts["site"][0])
     code = (
         "from importlib.metadata import entry_points as e;"
-        "print([p.value for g in ('verl.plugins', 'vllm.general_plugins') for p in e(group=g)])"
+        "groups = 'verl.plugins', 'vllm.general_plugins', 'sglang.srt.plugins';"
+        "print(*(p.value.removeprefix('reprise_plugins.') for g in groups for p in e(group=g)))"
     )
-    assert (
-        run(python, code) == "['reprise_plugins.verl_entry', 'reprise_plugins.vllm_entry:register']"
-    )
+    assert run(python, code).split() == [
+        "verl_entry",
+        "experts_entry",
+        "vllm_entry:register",
+        "written_vllm:register",
+        "written_sglang:register",
+    ]
     assert (venv / "lib").glob("python3*/site-packages/reprise_plugins/bridges.py")
     # Once more: nothing is there twice.
     env.make_venv(sys.executable, facts, site, venv)

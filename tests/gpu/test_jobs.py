@@ -57,6 +57,37 @@ def test_one_after_another_and_what_follows_a_failure_is_left_out(tmp_path: Path
     assert "the reason" in (tmp_path / "a/out/bad.log").read_text(encoding="utf-8")
 
 
+def test_the_hosts_memory_is_not_given_away_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOBS_HOST_GIB", "20")
+    order = tmp_path / "order"
+    text = f"echo begin >>{order}; sleep 0.6; echo end >>{order}"
+    run(tmp_path / "a", [shell(name, text, host_gib=11) for name in "ab"])
+    assert order.read_text(encoding="utf-8").split() == ["begin", "end", "begin", "end"]
+    # More than there is: alone.
+    done = run(tmp_path / "b", [shell("large", "true", host_gib=99)])
+    assert done["large"]["state"] == "ok"
+
+
+def test_a_command_that_comes_first_holds_back_those_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOBS_HOST_GIB", "20")
+    order = tmp_path / "order"
+    jobs = [
+        shell("small", f"sleep 0.6; echo small >>{order}", host_gib=11),
+        shell("large", f"echo large >>{order}", host_gib=15, first=True),
+        shell("later", f"echo later >>{order}", host_gib=1),
+    ]
+    run(tmp_path / "a", jobs)
+    assert order.read_text(encoding="utf-8").split() == ["small", "large", "later"]
+    jobs[1]["first"] = False
+    order.unlink()
+    run(tmp_path / "b", jobs)
+    assert order.read_text(encoding="utf-8").split() == ["later", "small", "large"]
+
+
 def test_a_card_is_not_given_more_than_it_holds(tmp_path: Path) -> None:
     # Each notes how many of its card run beside it.
     text = (

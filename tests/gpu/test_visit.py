@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import runpy
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,28 @@ def test_each_command_waits_only_for_commands_of_its_list(
         assert set(job.get("after", ())) <= set(names[:number]), job["name"]
         files = [word for word in job["command"] if word.startswith(f"{ROOT}/scripts/")]
         assert all(Path(word).is_file() for word in files)
+
+
+@pytest.mark.parametrize("stage", ["sglang", "real", "both"])
+def test_the_stages_of_sglang_are_complete(
+    out: Path, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(VISIT.parent))
+    visit_sglang = importlib.import_module("visit_sglang")
+    (out / "variables-sglang.json").write_text("{}", encoding="utf-8")
+    monkeypatch.setattr(visit_sglang, "prepare", lambda _: None)
+    jobs: list[dict[str, Any]] = getattr(visit_sglang, stage)(out)
+    names = [job["name"] for job in jobs]
+    assert len(names) == len(set(names)) > 2
+    for job in jobs:
+        assert set(job.get("after", ())) <= set(names), job["name"]
+        assert 0 < job["limit_s"] <= 1200
+        files = [word for word in job["command"] if word.startswith(f"{ROOT}/scripts/")]
+        assert all(Path(word).is_file() for word in files)
+    chosen = runpy.run_path(str(VISIT))["chosen"](jobs, [names[-1]])
+    assert chosen[-1]["name"] == names[-1]
+    kept = [job["name"] for job in chosen]
+    assert all(set(job.get("after", ())) <= set(kept) for job in chosen)
 
 
 @pytest.mark.parametrize("script", [VISIT, HISTORY])

@@ -34,7 +34,7 @@ def bridge_for(digest: str, **more: str) -> Bridge:
 def test_entry_points_name_modules_that_exist() -> None:
     project = tomllib.loads((PLUGINS / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     points = project["entry-points"]
-    assert set(points) == {"verl.plugins", "vllm.general_plugins"}
+    assert set(points) == {"verl.plugins", "vllm.general_plugins", "sglang.srt.plugins"}
     for group in points.values():
         for value in group.values():
             module, _, attribute = value.partition(":")
@@ -58,6 +58,9 @@ def test_only_the_listed_symbols_are_replaced() -> None:
         "process-group",
         "padding",
         "fused-moe-name",
+        "packed-experts",
+        "written-sglang",
+        "written-vllm",
     ]
 
 

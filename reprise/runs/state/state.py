@@ -191,6 +191,7 @@ class RunState(Document):
     )
     platform: str | None = None
     engine: str | None = None
+    rollout: str | None = None
     device: dict[str, Any] | None = Field(
         default=None, description="GPUs, driver, provided versions."
     )
