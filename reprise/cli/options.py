@@ -15,6 +15,7 @@ __all__ = [
     "EndpointOption",
     "EngineOption",
     "EntriesArgument",
+    "LayoutOption",
     "MarginOption",
     "MirrorOption",
     "NoWaitOption",
@@ -46,6 +47,13 @@ PlatformOption = Annotated[
 ]
 EngineOption = Annotated[
     str, typer.Option(help="Training engine: fsdp (default), or megatron (on a GPU; docs/gpu.md).")
+]
+LayoutOption = Annotated[
+    str,
+    typer.Option(
+        help="Parallel sizes on several GPUs, with megatron: two, pp2, ep2, tp2, cp2, rollout_tp2, or "
+        "one for four GPUs (docs/gpu.md); default: one GPU."
+    ),
 ]
 NoWaitOption = Annotated[
     bool, typer.Option("--no-wait", help="Refuse while another run trains on this machine.")

@@ -26,8 +26,11 @@ from reprise.flows.start_model import start_model
 from reprise.flows.target import DEFAULT, Target
 from reprise.flows.triage.explain import triage_attempt
 from reprise.recipe.card import card_of
+from reprise.recipe.check import check
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
+from reprise.recipe.load import Inputs, load
+from reprise.recipe.setup import Setup
 from reprise.rehearsal.caps import caps
 from reprise.rehearsal.model import (
     ARCHITECTURES,
@@ -79,7 +82,7 @@ _STATUS = {
 class RehearsalOptions:
     """What the operator may change; `algo` is a group of recipes/algorithms, empty for its own.
 
-    `place` says on what it runs and what trains; without `wait` another run on this machine is not
+    `place` says on what it runs, what trains and in which layout; without `wait` another run on this machine is not
     waited for.
     """
 
@@ -112,6 +115,8 @@ class Rehearsal:
         self.options = options
         self.console = RunDisplay(options.quiet)
         options.place.check()
+        if options.place.laid_out and options.ranks != 1:
+            raise OperatorError("rehearsal-layout.ranks", options.place.layout)
         if options.arch not in ARCHITECTURES:
             known = ", ".join(ARCHITECTURES)
             raise OperatorError("rehearsal-arch.unknown", options.arch, known=known)
@@ -200,6 +205,21 @@ class Rehearsal:
         config = self._compose(self._overrides())
         return run_key(self.project, config, model, data, self.options.place)
 
+    def gpus(self) -> int:
+        """GPUs that the job takes at once, logical ones on a CPU."""
+        return Setup(self._compose(self._overrides())).all_gpus
+
+    def rules(self) -> Report:
+        """What the recipe rules say of the run, with the shape of the model that it trains.
+
+        Raises OperatorError when there is no such model, or for an override that Hydra refuses.
+        """
+        model, _ = self.prepare()
+        inputs = Inputs(verl=self.tree.package, model_config=model.path)
+        lines = [Line(text) for text in self._overrides()]
+        loaded = load(self.project.root, MODEL, lines, inputs)
+        return check(loaded.composition, loaded.known, loaded.model, self.project.recipes)
+
     def _new_folder(self, model: TinyModel, data: ToyData) -> RunFolder:
         overrides = self._overrides()
         with self.console.phase("recipe"):
@@ -215,6 +235,7 @@ class Rehearsal:
             "watcher": here(),
             "platform": self.options.place.platform,
             "engine": self.options.place.engine,
+            "layout": self.options.place.layout,
             "device": self.options.place.device(self.project),
             "caps": caps(),
             **run_key(self.project, config, model, data, self.options.place),
@@ -280,7 +301,7 @@ class Rehearsal:
             with folder.edit() as state:
                 state.ray = own
             log = folder.path / "logs" / "ray.log"
-            slots = self.options.ranks
+            slots = self.gpus()
             ray = start_local_ray(
                 python, folder.name, slots, temp_dir, log, [handle], import_jobs_sdk
             )

@@ -1,4 +1,4 @@
-"""Platform and engine of a rehearsal, and what depends on them."""
+"""Platform, engine and layout of a rehearsal, and what depends on them."""
 
 from __future__ import annotations
 
@@ -15,35 +15,53 @@ from reprise.machines.registry import machine_named
 from reprise.recipe.config.verltree import VerlTree, find_tree
 from reprise.recipe.folders import recipe_folder
 
-__all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "Target"]
+__all__ = ["DEFAULT", "ENGINES", "LAYOUTS", "PLATFORMS", "Target"]
 
 PLATFORMS = ("cpu", "gpu")
 ENGINES = ("fsdp", "megatron")
+_ONE_GPU = "one"
+LAYOUTS = (
+    *(_ONE_GPU, "two", "pp2", "ep2", "tp2", "cp2", "rollout_tp2"),
+    *("four", "pp2_cp2", "pp2_ep2", "tp2_pp2", "rollout_tp4", "rollout_2xtp2", "separate"),
+)
+"""Groups of recipes/rehearsal/layout: parallel sizes for one, two and four GPUs."""
 _GPU_ENVIRONMENT = ".venv-gpu"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A platform and an engine, groups of recipes/rehearsal: cpu/fsdp, gpu/fsdp, gpu/megatron."""
+    """A platform and an engine, groups of recipes/rehearsal: cpu/fsdp, gpu/fsdp, gpu/megatron.
+
+    `layout` names the parallel sizes, for gpu/megatron.
+    """
 
     platform: str = "cpu"
     engine: str = "fsdp"
+    layout: str = _ONE_GPU
 
     def check(self) -> None:
-        """Raise OperatorError for an unknown platform, engine or combination."""
+        """Raise OperatorError for an unknown platform, engine or layout, or a combination."""
         for text, value, known in (
             ("rehearsal-platform.unknown", self.platform, PLATFORMS),
             ("rehearsal-engine.unknown", self.engine, ENGINES),
+            ("rehearsal-layout.unknown", self.layout, LAYOUTS),
         ):
             if value not in known:
                 raise OperatorError(text, value, known=", ".join(known))
         if self.platform == "cpu" and self.engine == "megatron":
             raise OperatorError("rehearsal-engine.needs-gpu", "megatron")
+        if self.laid_out and (self.platform, self.engine) != ("gpu", "megatron"):
+            raise OperatorError("rehearsal-layout.needs-megatron", self.layout, place=self.name)
 
     @property
     def default(self) -> bool:
         """Whether this is the target that the recipe itself names."""
         return self == DEFAULT
+
+    @property
+    def laid_out(self) -> bool:
+        """Whether parallel sizes other than those of one GPU are chosen."""
+        return self.layout != _ONE_GPU
 
     @property
     def name(self) -> str:
@@ -59,7 +77,8 @@ class Target:
         """The Hydra overrides that choose this place; none for the recipe's own."""
         if self.default:
             return []
-        return [f"rehearsal/platform={self.platform}", f"rehearsal/engine={self.engine}"]
+        chosen = [f"rehearsal/platform={self.platform}", f"rehearsal/engine={self.engine}"]
+        return [*chosen, f"rehearsal/layout={self.layout}"] if self.laid_out else chosen
 
     def python(self, project: Project) -> Path:
         """The interpreter that has torch, vLLM, and on a GPU Megatron-LM's needs.

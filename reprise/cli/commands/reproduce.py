@@ -13,6 +13,7 @@ from reprise.cli.options import (
     AcceptOption,
     AlgorithmOption,
     EngineOption,
+    LayoutOption,
     MarginOption,
     NoWaitOption,
     OutOption,
@@ -58,6 +59,7 @@ def reproduce(
     algo: AlgorithmOption = "",
     platform: PlatformOption = "",
     engine: EngineOption = "",
+    layout: LayoutOption = "",
     run: Annotated[
         Path | None,
         typer.Option(
@@ -86,13 +88,13 @@ def reproduce(
     card_of(project.recipes, model)
     if run is not None:
         given = {"--seed": seed, "--steps": steps, "--ranks": ranks, "--arch": arch, "--algo": algo}
-        where = {"--platform": platform, "--engine": engine}
+        where = {"--platform": platform, "--engine": engine, "--layout": layout}
         _nothing_else({**given, **where, "overrides": overrides})
         how = Judging(margin, tuple(accept or ()), series, out)
         judged = judge_folder(project, model, run, how)
     elif model == "rehearsal":
         chosen = tuple(overrides or ())
-        place = _place(platform, engine)
+        place = _place(platform, engine, layout)
         options = RehearsalOptions(
             1 if seed is None else seed,
             steps,
@@ -110,8 +112,10 @@ def reproduce(
     _finish(judged, as_json)
 
 
-def _place(platform: str, engine: str) -> Target:
-    return Target(platform or DEFAULT.platform, engine or DEFAULT.engine)
+def _place(platform: str, engine: str, layout: str = "") -> Target:
+    return Target(
+        platform or DEFAULT.platform, engine or DEFAULT.engine, layout or DEFAULT.layout
+    )
 
 
 def _nothing_else(settings: Mapping[str, object]) -> None:
