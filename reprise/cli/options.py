@@ -51,8 +51,8 @@ EngineOption = Annotated[
 LayoutOption = Annotated[
     str,
     typer.Option(
-        help="Parallel sizes on several GPUs, with megatron: two, pp2, ep2, tp2, cp2, rollout_tp2, or "
-        "one for four GPUs (docs/gpu.md); default: one GPU."
+        help="Parallel sizes on several GPUs, with megatron: two, pp2, ep2, tp2, cp2, rollout_tp2, "
+        "or one for four GPUs (docs/gpu.md); default: one GPU."
     ),
 ]
 NoWaitOption = Annotated[

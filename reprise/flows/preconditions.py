@@ -50,7 +50,7 @@ def check_preconditions(
 
 def _environment(report: Report, project: Project, options: RehearsalOptions) -> None:
     try:
-        options.place.check()
+        options.check()
         options.place.python(project)
     except OperatorError as error:
         report.absorb(error.report(report.command))

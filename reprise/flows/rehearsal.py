@@ -82,8 +82,8 @@ _STATUS = {
 class RehearsalOptions:
     """What the operator may change; `algo` is a group of recipes/algorithms, empty for its own.
 
-    `place` says on what it runs, what trains and in which layout; without `wait` another run on this machine is not
-    waited for.
+    `place` says on what it runs, what trains and in which layout; without `wait` another run on
+    this machine is not waited for.
     """
 
     seed: int = 1
@@ -96,6 +96,12 @@ class RehearsalOptions:
     quiet: bool = False
     place: Target = DEFAULT
     wait: bool = True
+
+    def check(self) -> None:
+        """Raise OperatorError for an unknown place, or two settings of the number of GPUs."""
+        self.place.check()
+        if self.place.laid_out and self.ranks != 1:
+            raise OperatorError("rehearsal-layout.ranks", self.place.layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +120,7 @@ class Rehearsal:
         self.project = project
         self.options = options
         self.console = RunDisplay(options.quiet)
-        options.place.check()
-        if options.place.laid_out and options.ranks != 1:
-            raise OperatorError("rehearsal-layout.ranks", options.place.layout)
+        options.check()
         if options.arch not in ARCHITECTURES:
             known = ", ".join(ARCHITECTURES)
             raise OperatorError("rehearsal-arch.unknown", options.arch, known=known)

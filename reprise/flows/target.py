@@ -51,12 +51,14 @@ class Target:
         if self.platform == "cpu" and self.engine == "megatron":
             raise OperatorError("rehearsal-engine.needs-gpu", "megatron")
         if self.laid_out and (self.platform, self.engine) != ("gpu", "megatron"):
-            raise OperatorError("rehearsal-layout.needs-megatron", self.layout, place=self.name)
+            raise OperatorError(
+                "rehearsal-layout.needs-megatron", self.layout, place=self.name, layout=self.layout
+            )
 
     @property
     def default(self) -> bool:
-        """Whether this is the target that the recipe itself names."""
-        return self == DEFAULT
+        """Whether platform and engine are those that the recipe itself names."""
+        return self.name == DEFAULT.name
 
     @property
     def laid_out(self) -> bool:

@@ -113,9 +113,7 @@ def reproduce(
 
 
 def _place(platform: str, engine: str, layout: str = "") -> Target:
-    return Target(
-        platform or DEFAULT.platform, engine or DEFAULT.engine, layout or DEFAULT.layout
-    )
+    return Target(platform or DEFAULT.platform, engine or DEFAULT.engine, layout or DEFAULT.layout)
 
 
 def _nothing_else(settings: Mapping[str, object]) -> None:
