@@ -168,7 +168,7 @@ class Lists:
         first = inner.index(self.visit.OPERATOR)
         script = str(self.visit.ROOT / "scripts/gpu/kill_rank.py")
         guard = [self.visit.OPERATOR, script, "--step", "7", "--out", str(self.out / "killed.json")]
-        killed["command"] = [*inner[:first], *guard, "--", *inner[first:]]
+        killed |= {"command": [*inner[:first], *guard, "--", *inner[first:]], "good": [0]}
         resumed = self.run("resumed", "two", 2, *steps, *kept)
         resumed["after"] = ["killed"]
         # The same steps of the same seed without a fault.
