@@ -39,7 +39,7 @@ endif
 endif
 endif
 
-VARIABLES := BENCH PYTHON PLATFORM ENGINE ROLLOUT MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW FORCE ATTEMPT MARGIN OUT WORLD_SIZE ROOMS LAST_FAILED
+VARIABLES := BENCH PYTHON PLATFORM ENGINE ROLLOUT LAYOUT MODEL HOSTFILE SEED STEPS RUN ALGO EXPLAIN ARCH RANKS SEEDS SCRIPT CONTAINER MIRROR BUNDLE MACHINE PART_SIZE FOLDER FROM BASE FILE KEEP RESUME DRY_RUN ADDRESS WATCH FOLLOW FORCE ATTEMPT MARGIN OUT WORLD_SIZE ROOMS LAST_FAILED
 $(foreach name,$(VARIABLES),$(eval override export $(name) := $$(value $(name))))
 
 REPRISE := .venv/bin/reprise
@@ -170,12 +170,12 @@ train: ## Check, submit and watch [MODEL=rehearsal] [HOSTFILE=file | ADDRESS=url
 	@if [ -z "$$RESUME$$MODEL" ]; then MODEL=rehearsal; fi; \
 	$(REPRISE) train $${RESUME:+--resume "$$RESUME"} $${DRY_RUN:+--dry-run} $${ADDRESS:+--address "$$ADDRESS"} $${SEED:+--seed "$$SEED"} $${ALGO:+--algo "$$ALGO"} $${FORCE:+--force "$$FORCE"} -- $${MODEL:+"$$MODEL"} $${HOSTFILE:+"$$HOSTFILE"}
 
-reproduce: ## Train and judge the curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron ROLLOUT=sglang] [CONTAINER=1] | RUN=folder or file [MARGIN=x] [OUT=folder]
+reproduce: ## Train and judge the curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron ROLLOUT=sglang] [LAYOUT=pp2] [CONTAINER=1] | RUN=folder or file [MARGIN=x] [OUT=folder]
 	@$(OPERATOR)
 	@if [ -z "$$RUN$$CONTAINER" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then \
 		case "$${PLATFORM:-cpu}" in cpu) $(REHEARSAL) ;; gpu) scripts/gpu/env.py $${ENGINE:+--engine "$$ENGINE"} $${ROLLOUT:+--rollout "$$ROLLOUT"} ;; esac; \
 	fi
-	@$(REPRISE) $${CONTAINER:+image run $${BASE:+--base "$$BASE"} --} reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"} $${ROLLOUT:+--rollout "$$ROLLOUT"} $${RUN:+--run "$$RUN"} $${MARGIN:+--margin "$$MARGIN"} $${OUT:+--out "$$OUT"} -- "$${MODEL:-rehearsal}"
+	@$(REPRISE) $${CONTAINER:+image run $${BASE:+--base "$$BASE"} --} reproduce $${SEED:+--seed "$$SEED"} $${STEPS:+--steps "$$STEPS"} $${RANKS:+--ranks "$$RANKS"} $${ARCH:+--arch "$$ARCH"} $${ALGO:+--algo "$$ALGO"} $${PLATFORM:+--platform "$$PLATFORM"} $${ENGINE:+--engine "$$ENGINE"} $${ROLLOUT:+--rollout "$$ROLLOUT"} $${LAYOUT:+--layout "$$LAYOUT"} $${RUN:+--run "$$RUN"} $${MARGIN:+--margin "$$MARGIN"} $${OUT:+--out "$$OUT"} -- "$${MODEL:-rehearsal}"
 
 baseline: ## Record the rehearsal's reference runs; continues where it stopped [SEEDS=8] [PLATFORM=gpu ENGINE=megatron ROLLOUT=sglang ARCH=qwen3]
 	@$(OPERATOR)

@@ -3,6 +3,7 @@
     python benchmarks/gpu/planner.py make OUT TOKENIZER   configs of every size, and jobs.json
     python benchmarks/gpu/planner.py inputs OUT           the configs and a job's variables alone
     python benchmarks/gpu/planner.py sglang OUT           the same for a rollout with SGLang
+    python benchmarks/gpu/planner.py build ARCH           the tiny model of another shape
     python scripts/gpu/jobs.py OUT/jobs.json OUT/logs     on a GPU machine: measures them
     python benchmarks/gpu/planner.py collect OUT          what was measured, to measured.json here
     python benchmarks/gpu/planner.py compare              writes planner.json here, prints the table
@@ -22,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reprise.core.errors import OperatorError
-from reprise.core.files import dump_json, write_text
+from reprise.core.files import dump_json, sha256_file, write_text
 from reprise.core.project import Project
-from reprise.flows.target import Target
+from reprise.flows.target import LAYOUTS, Target
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
 from reprise.recipe.config.verltree import find_tree
@@ -32,6 +33,8 @@ from reprise.recipe.model import Model
 from reprise.recipe.plan.activations import moe_workspace
 from reprise.recipe.plan.memory import SERVER_BUFFERS, rollout_weights, training_memory
 from reprise.recipe.setup import Setup
+from reprise.rehearsal.model import ModelSettings, ensure_model, locked_versions, model_key
+from reprise.rehearsal.toy import write_toy
 from reprise.runs.ray.runtime_env import merge_runtime_env
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,23 +113,29 @@ def shape(size: Size) -> dict[str, Any]:
     }
 
 
-def config(engine: str, locked: bool = False) -> dict[str, Any]:
-    """The rehearsal's resolved config on a GPU with `engine`.
+def config(
+    engine: str, locked: bool = False, layout: str = "one", arch: str = ""
+) -> dict[str, Any]:
+    """The rehearsal's resolved config on a GPU with `engine`, in `layout`, for the shape `arch`.
 
     `locked`: by the verl that runs there, or not at all: its workers refuse what another release's
     files say. For a prediction any will do. Raises CannotTell.
     """
-    place = Target("gpu", engine)
+    place = Target("gpu", engine, layout)
     tree = place.tree("0.9.0", Project(ROOT)) if locked else find_tree(ROOT, "verl", "0.9.0")
     lines = [Line(text) for text in place.overrides()]
+    lines += [Line(f"rehearsal/arch={arch}")] if arch else []
     composed = compose("rehearsal/recipe", tree, lines, ROOT / "recipes")
     if composed.faults:
         sys.exit(str(composed.faults[0].message))
     return composed.values
 
 
-def inputs(out: Path) -> None:
-    """Each engine's resolved config, and a job's variables for what runs without Ray."""
+def inputs(out: Path, layouts: Sequence[str] = ()) -> None:
+    """Each engine's resolved config, and a job's variables for what runs without Ray.
+
+    For each of `layouts` also the configs of Megatron with Hy3's shape and with Qwen3-MoE's.
+    """
     out.mkdir(parents=True, exist_ok=True)
     files = (ROOT / "runtime_env.yaml", Target("gpu").runtime_env(ROOT / "recipes/rehearsal"))
     variables = merge_runtime_env(ROOT, files, {})["env_vars"]
@@ -135,6 +144,34 @@ def inputs(out: Path) -> None:
     dump_json(out / "variables.json", variables | {"PYTHONPATH": ":".join(paths)})
     for engine in ENGINES:
         write_text(out / f"config-{engine}.json", json.dumps(config(engine, locked=True)))
+    if layouts:
+        models = {arch: str(model_of(arch)) for arch in ("hy3", "qwen3-moe")}
+        dump_json(out / "models.json", models)
+    for layout in layouts:
+        for arch in ("", "qwen3-moe"):
+            name = "-".join(["config", "megatron", layout, *([arch] if arch else [])])
+            values = config("megatron", True, layout, arch)
+            write_text(out / f"{name}.json", json.dumps(values))
+
+
+def model_of(arch: str) -> Path:
+    """The folder of the tiny model of shape `arch`; those not shipped are built there when used."""
+    if arch == "hy3":
+        return ROOT / "recipes/rehearsal/model"
+    versions = locked_versions(ROOT / "requirements/rehearsal.txt")
+    data = write_toy(ROOT / ".cache/toy-data", seed=0)
+    key = model_key(ModelSettings(arch=arch), sha256_file(data.train), versions)
+    return ROOT / ".cache/models" / key
+
+
+def build(arch: str) -> None:
+    """Build the tiny model of shape `arch` with the GPU environment's Python, if it is missing."""
+    versions = locked_versions(ROOT / "requirements/rehearsal.txt")
+    data = write_toy(ROOT / ".cache/toy-data", seed=0)
+    python = Target("gpu", "megatron").python(Project(ROOT))
+    settings = ModelSettings(arch=arch)
+    made = ensure_model(ROOT / ".cache/models", python, data.train, versions, print, settings)
+    print(made.path)
 
 
 def sglang_inputs(out: Path) -> None:
@@ -160,12 +197,8 @@ def make(out: Path, tokenizer: Path, names: Sequence[str]) -> None:
     inputs(out)
     jobs: list[dict[str, Any]] = []
     # The largest first: they need a card of their own.
+    shapes(out, tokenizer, names)
     for name in sorted(names, reverse=True):
-        folder = out / name
-        folder.mkdir(exist_ok=True)
-        write_text(folder / "config.json", json.dumps(shape(SIZES[name]), indent=1))
-        for file in tokenizer.glob("*token*"):
-            shutil.copy(file, folder)
         for engine in (*ENGINES, "vllm"):
             jobs.append(_job(out, name, engine))
     dump_json(out / "jobs.json", jobs)
@@ -185,9 +218,9 @@ def _job(out: Path, name: str, engine: str) -> dict[str, Any]:
     return {"name": f"{name}-{engine}", "command": command, "gib": round(gib, 1), "limit_s": 240}
 
 
-def setup_of(name: str, engine: str, variant: str) -> Setup:
+def setup_of(name: str, engine: str, variant: str, layout: str = "one") -> Setup:
     """The planner's view of one measurement."""
-    values = copy.deepcopy(_cached_config(engine))
+    values = copy.deepcopy(_cached_config(engine, layout))
     values["data"] |= {"max_prompt_length": LENGTH // 2, "max_response_length": LENGTH // 2}
     node = values["actor_rollout_ref"]
     node["actor"]["ppo_max_token_len_per_gpu"] = SIZES[name].tokens
@@ -195,22 +228,27 @@ def setup_of(name: str, engine: str, variant: str) -> Setup:
     recompute = "recompute" in variant
     node["model"]["enable_gradient_checkpointing"] = recompute
     if engine == "megatron":
+        # Sixteen layers divide; the tiny model's three do not.
+        node["actor"]["megatron"]["override_transformer_config"].pop(_UNEVEN, None)
         override = node["actor"]["megatron"]["override_transformer_config"]
         for key, value in (("granularity", "full"), ("method", "uniform"), ("num_layers", 1)):
             override[f"recompute_{key}"] = value if recompute else None
     return Setup(values, None, Model(shape(SIZES[name]), "config.json"))
 
 
-_CONFIGS: dict[str, dict[str, Any]] = {}
+_CONFIGS: dict[tuple[str, str], dict[str, Any]] = {}
+_UNEVEN = "num_layers_in_first_pipeline_stage"
 
 
-def _cached_config(engine: str) -> dict[str, Any]:
-    if engine not in _CONFIGS:
-        _CONFIGS[engine] = config(engine)
-    return _CONFIGS[engine]
+def _cached_config(engine: str, layout: str) -> dict[str, Any]:
+    if (engine, layout) not in _CONFIGS:
+        _CONFIGS[engine, layout] = config(engine, layout=layout)
+    return _CONFIGS[engine, layout]
 
 
-def predict(name: str, engine: str, variant: str, tokens: int = 0) -> dict[str, int]:
+def predict(
+    name: str, engine: str, variant: str, tokens: int = 0, layout: str = "one"
+) -> dict[str, int]:
     """Bytes by term, without the context of CUDA and the buffers of the libraries.
 
     `tokens` of vLLM's batch, where they are not the size's own.
@@ -225,14 +263,15 @@ def predict(name: str, engine: str, variant: str, tokens: int = 0) -> dict[str, 
             "activations of a batch": work,
             "the server's buffers": SERVER_BUFFERS,
         }
-    terms = dict(training_memory(setup_of(name, engine, variant)).terms)
+    terms = dict(training_memory(setup_of(name, engine, variant, layout)).terms)
     terms.pop("context and buffers", None)
     return terms
 
 
 def collect(out: Path) -> None:
     """Put every result of `out` into measured.json, beside those of other visits."""
-    found = {path.stem: json.loads(path.read_text()) for path in out.glob("*B-*.json")}
+    files = [*out.glob("*B-fsdp.json"), *out.glob("*B-megatron.json"), *out.glob("*B-vllm*.json")]
+    found = {path.stem: json.loads(path.read_text()) for path in files}
     known = json.loads(MEASURED.read_text()) if MEASURED.is_file() else {}
     dump_json(MEASURED, dict(sorted({**known, **found}.items())))
 
@@ -290,13 +329,24 @@ def compare() -> None:
     dump_json(MEASURED.with_name("planner.json"), {"training": table, "rollout": rollout})
 
 
+def shapes(out: Path, tokenizer: Path, names: Sequence[str]) -> None:
+    """A folder with config.json and tokenizer for each of the sizes `names`."""
+    for name in names:
+        folder = out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "config.json", json.dumps(shape(SIZES[name]), indent=1))
+        for file in tokenizer.glob("*token*"):
+            shutil.copy(file, folder)
+
+
 def main() -> None:
     """Make the inputs, or compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("make", "inputs", "sglang", "collect", "compare"))
+    parser.add_argument("what", choices=("make", "inputs", "sglang", "build", "collect", "compare"))
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("tokenizer", type=Path, nargs="?")
     parser.add_argument("--sizes", nargs="*", choices=SIZES, help="default: all")
+    parser.add_argument("--layouts", nargs="*", choices=LAYOUTS, default=[], help="for inputs")
     options = parser.parse_args()
     if options.what == "compare":
         compare()
@@ -309,9 +359,14 @@ def main() -> None:
                 parser.error("make needs a folder with a tokenizer")
             make(options.out.absolute(), options.tokenizer, options.sizes or list(SIZES))
         elif options.what == "inputs":
-            inputs(options.out.absolute())
+            inputs(options.out.absolute(), options.layouts)
+            if options.sizes:
+                tokenizer = ROOT / "recipes/rehearsal/model"
+                shapes(options.out.absolute(), tokenizer, options.sizes)
         elif options.what == "sglang":
             sglang_inputs(options.out.absolute())
+        elif options.what == "build":
+            build(str(options.out))
         else:
             collect(options.out.absolute())
     except OperatorError as error:

@@ -16,6 +16,7 @@ __all__ = [
     "EndpointOption",
     "EngineOption",
     "EntriesArgument",
+    "LayoutOption",
     "MarginOption",
     "MirrorOption",
     "NoWaitOption",
@@ -55,6 +56,13 @@ RolloutOption = Annotated[
 ArchOption = Annotated[
     str,
     typer.Option(help="Tiny model of this architecture: hy3 (default), qwen3-moe or qwen3."),
+]
+LayoutOption = Annotated[
+    str,
+    typer.Option(
+        help="Parallel sizes on several GPUs, with megatron: two, pp2, ep2, tp2, cp2, rollout_tp2, "
+        "or one for four GPUs (docs/gpu.md); default: one GPU."
+    ),
 ]
 NoWaitOption = Annotated[
     bool, typer.Option("--no-wait", help="Refuse while another run trains on this machine.")

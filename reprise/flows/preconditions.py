@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import tempfile
@@ -11,9 +12,9 @@ import psutil
 
 from reprise.core.errors import OperatorError
 from reprise.core.files import nearest_existing
-from reprise.core.findings import Report
+from reprise.core.findings import Check, Report, State
 from reprise.core.project import Project
-from reprise.flows.rehearsal import MODEL, RehearsalOptions
+from reprise.flows.rehearsal import MODEL, Rehearsal, RehearsalOptions
 
 __all__ = ["check_preconditions"]
 
@@ -41,16 +42,43 @@ def check_preconditions(
     _memory(report)
     if judged:
         _reference(report, project, options)
+    if options.place.laid_out and all(one.state is State.PASSED for one in report.checks):
+        _layout(report, project, options)
     report.settle("rehearsal-resources")
     return report
 
 
 def _environment(report: Report, project: Project, options: RehearsalOptions) -> None:
     try:
-        options.place.check()
+        options.check()
         options.place.python(project)
     except OperatorError as error:
         report.absorb(error.report(report.command))
+
+
+def _layout(report: Report, project: Project, options: RehearsalOptions) -> None:
+    """Whether the recipe rules allow the layout, and whether its GPUs are there."""
+    place = options.place
+    try:
+        rehearsal = Rehearsal(project, options)
+        wrong = list(rehearsal.rules().errors())
+        need = rehearsal.gpus()
+    except OperatorError as error:
+        report.absorb(error.report(report.command))
+        return
+    report.findings += wrong
+    report.checks += [Check(finding.rule, State.FAILED) for finding in wrong]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        found, source = len((place.device(project) or {}).get("cards", [])), "nvidia-smi"
+    else:
+        found = len([name for name in visible.split(",") if name.strip()])
+        source = f"CUDA_VISIBLE_DEVICES={visible}"
+    if visible is None and not found:
+        report.unknown("rehearsal-layout.gpus-unknown", place.layout, need=need)
+    elif found < need:
+        report.failed("rehearsal-layout.gpus", place.layout, need=need, found=found, source=source)
+    report.settle("rehearsal-layout")
 
 
 def _writable(report: Report, wanted: Path) -> None:

@@ -26,8 +26,11 @@ from reprise.flows.start_model import start_model
 from reprise.flows.target import DEFAULT, Target
 from reprise.flows.triage.explain import triage_attempt
 from reprise.recipe.card import card_of
+from reprise.recipe.check import check
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
+from reprise.recipe.load import Inputs, load
+from reprise.recipe.setup import Setup
 from reprise.rehearsal.caps import caps
 from reprise.rehearsal.model import (
     ARCHITECTURES,
@@ -81,8 +84,8 @@ _STATUS = {
 class RehearsalOptions:
     """What the operator may change; `algo` is a group of recipes/algorithms, empty for its own.
 
-    `place` says on what it runs and what trains; without `wait` another run on this machine is not
-    waited for.
+    `place` says on what it runs, what trains and in which layout; without `wait` another run on
+    this machine is not waited for.
     """
 
     seed: int = 1
@@ -95,6 +98,12 @@ class RehearsalOptions:
     quiet: bool = False
     place: Target = DEFAULT
     wait: bool = True
+
+    def check(self) -> None:
+        """Raise OperatorError for an unknown place, or two settings of the number of GPUs."""
+        self.place.check()
+        if self.place.laid_out and self.ranks != 1:
+            raise OperatorError("rehearsal-layout.ranks", self.place.layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,7 @@ class Rehearsal:
         self.project = project
         self.options = options
         self.console = RunDisplay(options.quiet)
-        options.place.check()
+        options.check()
         if options.arch not in ARCHITECTURES:
             known = ", ".join(ARCHITECTURES)
             raise OperatorError("rehearsal-arch.unknown", options.arch, known=known)
@@ -206,6 +215,21 @@ class Rehearsal:
         config = self._compose(self._overrides())
         return run_key(self.project, config, model, data, self.options.place)
 
+    def gpus(self) -> int:
+        """GPUs that the job takes at once, logical ones on a CPU."""
+        return Setup(self._compose(self._overrides())).all_gpus
+
+    def rules(self) -> Report:
+        """What the recipe rules say of the run, with the shape of the model that it trains.
+
+        Raises OperatorError when there is no such model, or for an override that Hydra refuses.
+        """
+        model, _ = self.prepare()
+        inputs = Inputs(verl=self.tree.package, model_config=model.path)
+        lines = [Line(text) for text in self._overrides()]
+        loaded = load(self.project.root, MODEL, lines, inputs)
+        return check(loaded.composition, loaded.known, loaded.model, self.project.recipes)
+
     def _new_folder(self, model: TinyModel, data: ToyData) -> RunFolder:
         overrides = self._overrides()
         with self.console.phase("recipe"):
@@ -222,6 +246,7 @@ class Rehearsal:
             "platform": self.options.place.platform,
             "engine": self.options.place.engine,
             "rollout": self.options.place.rollout,
+            "layout": self.options.place.layout,
             "device": self.options.place.device(self.project),
             "caps": caps(),
             **run_key(self.project, config, model, data, self.options.place),
@@ -287,7 +312,7 @@ class Rehearsal:
             with folder.edit() as state:
                 state.ray = own
             log = folder.path / "logs" / "ray.log"
-            slots = self.options.ranks
+            slots = self.gpus()
             ray = start_local_ray(
                 python, folder.name, slots, temp_dir, log, [handle], import_jobs_sdk
             )

@@ -1,4 +1,4 @@
-"""Platform and engine of a rehearsal, and what depends on them."""
+"""Platform, engine and layout of a rehearsal, and what depends on them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,25 @@ from reprise.machines.registry import machine_named
 from reprise.recipe.config.verltree import VerlTree, find_tree
 from reprise.recipe.folders import recipe_folder
 
-__all__ = ["DEFAULT", "ENGINES", "PLATFORMS", "ROLLOUTS", "Target", "gpu_environment"]
+__all__ = [
+    "DEFAULT",
+    "ENGINES",
+    "LAYOUTS",
+    "PLATFORMS",
+    "ROLLOUTS",
+    "Target",
+    "gpu_environment",
+]
 
 PLATFORMS = ("cpu", "gpu")
 ENGINES = ("fsdp", "megatron")
 ROLLOUTS = ("vllm", "sglang")
+_ONE_GPU = "one"
+LAYOUTS = (
+    *(_ONE_GPU, "two", "pp2", "ep2", "tp2", "cp2", "rollout_tp2"),
+    *("four", "pp2_cp2", "pp2_ep2", "tp2_pp2", "rollout_tp4", "rollout_2xtp2", "separate"),
+)
+"""Groups of recipes/rehearsal/layout: parallel sizes for one, two and four GPUs."""
 _OF_SGLANG = "runtime_env_gpu_sglang.yaml"
 
 
@@ -37,17 +51,20 @@ class Target:
     """A platform and an engine, groups of recipes/rehearsal: cpu/fsdp, gpu/fsdp, gpu/megatron.
 
     On a GPU also the engine of the rollout, which has an environment of its own.
+    `layout` names the parallel sizes, for gpu/megatron.
     """
 
     platform: str = "cpu"
     engine: str = "fsdp"
+    layout: str = _ONE_GPU
     rollout: str = "vllm"
 
     def check(self) -> None:
-        """Raise OperatorError for an unknown platform, engine or combination."""
+        """Raise OperatorError for an unknown platform, engine or layout, or a combination."""
         for text, value, known in (
             ("rehearsal-platform.unknown", self.platform, PLATFORMS),
             ("rehearsal-engine.unknown", self.engine, ENGINES),
+            ("rehearsal-layout.unknown", self.layout, LAYOUTS),
         ):
             if value not in known:
                 raise OperatorError(text, value, known=", ".join(known))
@@ -58,11 +75,20 @@ class Target:
             raise OperatorError("rehearsal-engine.needs-gpu", "megatron")
         if self.platform == "cpu" and self.rollout == "sglang":
             raise OperatorError("rehearsal-rollout.needs-gpu", "sglang")
+        if self.laid_out and (self.platform, self.engine) != ("gpu", "megatron"):
+            raise OperatorError(
+                "rehearsal-layout.needs-megatron", self.layout, place=self.name, layout=self.layout
+            )
 
     @property
     def default(self) -> bool:
-        """Whether this is the target that the recipe itself names."""
-        return self == DEFAULT
+        """Whether platform and engine are those that the recipe itself names."""
+        return self.name == DEFAULT.name
+
+    @property
+    def laid_out(self) -> bool:
+        """Whether parallel sizes other than those of one GPU are chosen."""
+        return self.layout != _ONE_GPU
 
     @property
     def name(self) -> str:
@@ -86,15 +112,12 @@ class Target:
         """The Hydra overrides that choose this place; none for the recipe's own."""
         if self.default:
             return []
-        if self.rollout != "sglang":
-            return [f"rehearsal/platform={self.platform}", f"rehearsal/engine={self.engine}"]
         # The recipes with SGLang are those of S5000: their Megatron settings, not Hy3's.
-        engine = "megatron-s5000" if self.engine == "megatron" else self.engine
-        return [
-            f"rehearsal/platform={self.platform}",
-            f"rehearsal/engine={engine}",
-            f"rehearsal/rollout={self.rollout}",
-        ]
+        sglang = self.rollout == "sglang"
+        engine = "megatron-s5000" if sglang and self.engine == "megatron" else self.engine
+        chosen = [f"rehearsal/platform={self.platform}", f"rehearsal/engine={engine}"]
+        chosen += [f"rehearsal/rollout={self.rollout}"] if sglang else []
+        return [*chosen, f"rehearsal/layout={self.layout}"] if self.laid_out else chosen
 
     def python(self, project: Project) -> Path:
         """The interpreter that has torch, vLLM, and on a GPU Megatron-LM's needs.

@@ -107,6 +107,20 @@ class Setup:
         """All GPUs of the trainer's pool."""
         return self.nodes * self.gpus_per_node
 
+    @property
+    def rollout_world(self) -> int:
+        """GPUs of the rollout: the trainer's, or a pool of its own where they are separate."""
+        if self.get("trainer.v1.trainer_mode") != "separate_async":
+            return self.world
+        each = self.integer(f"{_ROLLOUT}.n_gpus_per_node", self.gpus_per_node)
+        return self.integer(f"{_ROLLOUT}.nnodes") * each
+
+    @property
+    def all_gpus(self) -> int:
+        """GPUs that the job takes at once."""
+        apart = self.get("trainer.v1.trainer_mode") == "separate_async"
+        return self.world + (self.rollout_world if apart else 0)
+
     # Training
 
     @property

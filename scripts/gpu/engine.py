@@ -1,7 +1,7 @@
-"""verl's training worker in one process of its own, on one GPU, without Ray and without rollout.
+"""verl's training worker in a process of its own, on one GPU, without Ray and without rollout.
 
-Run by the GPU environment's Python. The worker is the class that a run uses, built from the same
-resolved config; only who calls it differs.
+Run by the GPU environment's Python, alone or as one rank of several (ranks.py). The worker is the
+class that a run uses, built from the same resolved config; only who calls it differs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MODEL_PLACE = "/<REPRISE_MODEL_DIR>"
 
 
 def prepare() -> None:
-    """Be rank 0 of 1: what Ray's worker group would set."""
+    """Be rank 0 of 1, or what ranks.py says: what Ray's worker group would set."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -30,6 +30,29 @@ def prepare() -> None:
         ("CUDA_DEVICE_MAX_CONNECTIONS", "1"),
     ):
         os.environ.setdefault(name, value)
+
+
+def rank() -> int:
+    """The number of this rank, after `prepare`."""
+    return int(os.environ["RANK"])
+
+
+def own_file(path: Path) -> Path:
+    """Where this rank writes: `path` itself for rank 0, else beside it with the rank's number."""
+    return path if rank() == 0 else path.with_name(f"{path.stem}-rank{rank()}{path.suffix}")
+
+
+def save(path: Path, found: Any) -> None:
+    """Write `found` as JSON, whole or not at all."""
+    half = path.with_name(path.name + ".half")
+    half.write_text(json.dumps(found, indent=1) + "\n")
+    half.replace(path)
+
+
+def weights(worker: Any) -> dict[str, Any]:
+    """What the worker sends to the rollout, by name, on the host. Every rank must call it."""
+    sent, _ = worker.engine.get_per_tensor_param()
+    return {name: tensor.float().cpu() for name, tensor in sent}
 
 
 def read_config(path: Path, model: Path) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 
     python3 jobs.py jobs.json OUT [--status]
 
-jobs.json is a list of {"name", "command" (words), "gib" (of one GPU), "host_gib", "limit_s",
-"after" (names), "env"}. Each command gets one GPU (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and
-its time limit; one that fails takes those after it along. OUT/jobs.done.json says how each ended
-and how long it took, from the first moment on. --status prints it. A second call takes up what has
-not ended well. A command with "first" that may start and finds no room holds back those after it.
-JOBS_CARD_GIB, JOBS_HOST_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits.
+jobs.json is a list of {"name", "command" (words), "gib" (of each GPU), "cards", "host_gib",
+"limit_s", "after" (names), "env"}. Each command gets one GPU or as many as "cards" says
+(CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit; one that fails takes those after it
+along. OUT/jobs.done.json says how each ended and how long it took, from the first moment on.
+--status prints it. A second call takes up what has not ended well. A command with "first" that may
+start and finds no room holds back those after it. JOBS_CARD_GIB, JOBS_HOST_GIB, JOBS_AT_ONCE and
+JOBS_STAGGER_SECONDS set other limits; JOBS_SECONDS is how long commands are started at all: what has
+not begun by then is left for a second call.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ CARD_GIB = float(os.environ.get("JOBS_CARD_GIB", "134"))
 HOST_GIB = float(os.environ.get("JOBS_HOST_GIB", "0")) or max(8.0, host_memory_gib() - 16)
 AT_ONCE = int(os.environ.get("JOBS_AT_ONCE", "4"))
 STAGGER_SECONDS = float(os.environ.get("JOBS_STAGGER_SECONDS", "4"))
+SECONDS = float(os.environ.get("JOBS_SECONDS", "inf"))
 
 
 def cards() -> list[str]:
@@ -77,14 +80,17 @@ class Board:
         if self.file.is_file():
             old = json.loads(self.file.read_text(encoding="utf-8"))
             self.done = {name: row for name, row in old.items() if row["state"] == "ok"}
-        self.running: dict[str, tuple[subprocess.Popen[bytes], str, float, dict[str, Any]]] = {}
+        self.running: dict[
+            str, tuple[subprocess.Popen[bytes], tuple[str, ...], float, dict[str, Any]]
+        ] = {}
+        self.began = time.monotonic()
 
     def save(self) -> None:
         """Write the state whole or not at all."""
         now = time.monotonic()
         live = {
-            name: {"state": "running", "card": card, "seconds": round(now - started, 1)}
-            for name, (_, card, started, _) in self.running.items()
+            name: {"state": "running", "card": ",".join(there), "seconds": round(now - started, 1)}
+            for name, (_, there, started, _) in self.running.items()
         }
         half = self.file.with_suffix(".half")
         half.write_text(json.dumps({**self.done, **live}, indent=1) + "\n")
@@ -92,11 +98,13 @@ class Board:
 
     def load(self, card: str) -> tuple[float, int]:
         """GiB and number of commands on one GPU."""
-        there = [job for _, where, _, job in self.running.values() if where == card]
+        there = [job for _, where, _, job in self.running.values() if card in where]
         return sum(job.get("gib", 8) for job in there), len(there)
 
-    def ready(self) -> tuple[dict[str, Any], str] | None:
-        """The first command that may start now, and the GPU with most room for it."""
+    def ready(self) -> tuple[dict[str, Any], tuple[str, ...]] | None:
+        """The first command that may start now, and the GPUs with most room for it."""
+        if time.monotonic() - self.began > SECONDS:
+            return None
         for job in self.jobs:
             name = job["name"]
             if name in self.done or name in self.running:
@@ -108,14 +116,19 @@ class Board:
                 continue
             if None in before:
                 continue
-            if not self.fits_host(job):
-                if job.get("first"):
-                    return None
+            wanted = job.get("cards", 1)
+            if wanted > len(self.cards):
+                state = f"left out: it needs {wanted} GPUs, there are {len(self.cards)}"
+                self.done[name] = {"state": state}
+                self.save()
                 continue
+            room = []
             for card in sorted(self.cards, key=self.load):
                 gib, count = self.load(card)
                 if gib + job.get("gib", 8) <= CARD_GIB and count < AT_ONCE:
-                    return job, card
+                    room.append(card)
+            if len(room) >= wanted and self.fits_host(job):
+                return job, tuple(sorted(room[:wanted]))
             if job.get("first"):
                 return None
         return None
@@ -125,10 +138,10 @@ class Board:
         held = sum(one.get("host_gib", 0) for *_, one in self.running.values())
         return not held or held + job.get("host_gib", 0) <= HOST_GIB
 
-    def start(self, job: dict[str, Any], card: str) -> None:
+    def start(self, job: dict[str, Any], there: tuple[str, ...]) -> None:
         """Start one command in a session of its own, so that all of it can be ended."""
         log = (self.out / f"{job['name']}.log").open("ab")
-        variables = {**os.environ, "CUDA_VISIBLE_DEVICES": card, **job.get("env", {})}
+        variables = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(there), **job.get("env", {})}
         with held_back():
             process = subprocess.Popen(
                 job["command"],
@@ -138,12 +151,12 @@ class Board:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            self.running[job["name"]] = (process, card, time.monotonic(), job)
+            self.running[job["name"]] = (process, there, time.monotonic(), job)
         self.save()
 
     def reap(self) -> None:
         """Take note of what has ended; end what is over its limit."""
-        for name, (process, card, started, job) in list(self.running.items()):
+        for name, (process, there, started, job) in list(self.running.items()):
             code = process.poll()
             seconds = time.monotonic() - started
             state = ""
@@ -154,8 +167,8 @@ class Board:
                 state = "ok" if code in job.get("good", [0]) else f"exit code {code}"
             if state:
                 del self.running[name]
-                row = {"state": state, "card": card, "seconds": round(seconds, 1), "code": code}
-                self.done[name] = row
+                row = {"state": state, "card": ",".join(there), "seconds": round(seconds, 1)}
+                self.done[name] = row | {"code": code}
                 self.save()
 
     @staticmethod
@@ -176,6 +189,8 @@ class Board:
             for process, *_ in self.running.values():
                 self.end(process)
             self.running.clear()
+            for job in self.jobs:
+                self.done.setdefault(job["name"], {"state": "not run to its end"})
             self.save()
         return 0 if all(row["state"] == "ok" for row in self.done.values()) else 1
 

@@ -6,7 +6,7 @@
 DIR holds config.json and a tokenizer; the weights are random and made on the GPU. A step is two
 micro batches and an optimizer step. Training runs with and without recomputation, then with
 weights, gradients and optimizer moved to the host and back. What is found is written after every
-variant.
+variant. Under ranks.py each rank measures its own GPU and writes its own file: FILE, FILE-rank1, …
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ FOUND: dict[str, Any] = {"variants": {}}
 
 def save(path: Path) -> None:
     """Write what has been found so far."""
-    half = path.with_name(path.name + ".half")
-    half.write_text(json.dumps(FOUND, indent=1) + "\n")
-    half.replace(path)
+    verl_engine.save(path, FOUND)
 
 
 def process_bytes() -> int | None:
@@ -126,12 +124,19 @@ def train(options: argparse.Namespace) -> None:
 
     kind = options.engine
     verl_engine.prepare()
+    options.out = verl_engine.own_file(options.out)
+    FOUND["rank"] = verl_engine.rank()
     config = verl_engine.read_config(options.config, options.model)
     actor = config["actor_rollout_ref"]["actor"]
-    sequences = 2 * options.tokens // LENGTH
     actor["ppo_max_token_len_per_gpu"] = options.tokens
     actor["ppo_micro_batch_size_per_gpu"] = options.tokens // LENGTH
     node = actor["megatron"] if kind == "megatron" else actor["fsdp_config"]
+    if kind == "megatron":
+        # The layers of these sizes divide over two stages; those of the tiny model do not.
+        node["override_transformer_config"].pop("num_layers_in_first_pipeline_stage", None)
+    # Two micro batches. Context parallel ranks share one, so it has the tokens of each of them.
+    shared = node["context_parallel_size"] if kind == "megatron" else 1
+    sequences = 2 * options.tokens * shared // LENGTH
     # Switched by hand below, so that one process measures both.
     node["param_offload"] = node["optimizer_offload"] = False
     if kind == "megatron":
@@ -151,6 +156,8 @@ def train(options: argparse.Namespace) -> None:
     vocabulary = json.loads((options.model / "config.json").read_text(encoding="utf-8"))[
         "vocab_size"
     ]
+    # The same tokens on every rank: tensor parallel ranks compute one sequence together.
+    torch.manual_seed(0)
     rows = torch.randint(6, vocabulary, (sequences, LENGTH)).tolist()
     half = LENGTH // 2
     peaks = Peaks(worker.engine)

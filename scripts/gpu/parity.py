@@ -10,6 +10,9 @@
     python parity.py tensors RECORD RECORD --out FILE
     python parity.py compare FILE... --out parity.json
 
+Under ranks.py each rank computes all answers, and writes its own file: FILE, FILE-rank1, … Those of
+ranks that have no outputs (the first stages of a pipeline) have no log-probabilities.
+
 `sample` lets vLLM (bfloat16) answer every prompt once, at temperature 1; the others compute the
 same answers' log-probabilities. With megatron the weights also go Hugging Face -> Megatron ->
 Hugging Face through the bridge, and each is compared with the checkpoint. `sglang` samples as
@@ -123,11 +126,14 @@ def with_verl(options: argparse.Namespace) -> dict[str, Any]:
         extra = 128 - len(prompts)
         data = verl_engine.batch(prompts + prompts[:1] * extra, answers + answers[:1] * extra, 0)
         out = worker.infer_batch(data)
+        if out is None:
+            continue
         padded = no_padding_2_padding(tu.get(out, "log_probs").cpu(), data)
         logprobs += [
             row[: len(answer)].tolist() for row, answer in zip(padded, answers, strict=False)
         ]
     result: dict[str, Any] = {"name": f"verl {options.what}", "logprobs": logprobs}
+    result["rank"] = verl_engine.rank()
     if options.what == "megatron":
         result["round_trip"] = round_trip(worker, options.model)
     return result
@@ -138,8 +144,7 @@ def round_trip(worker: Any, model: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     stored = load_file(model / "model.safetensors")
-    weights, _ = worker.engine.get_per_tensor_param()
-    sent = {name: tensor.float().cpu() for name, tensor in weights}
+    sent = verl_engine.weights(worker)
     common = sorted(stored.keys() & sent.keys())
     errors = {name: (sent[name] - stored[name].float()).abs().max().item() for name in common}
     # The trainer holds bfloat16: what rounding alone would cost.
@@ -227,9 +232,10 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     options = parser.parse_args()
     result = parts.get(options.what, with_verl)(options)
-    half = options.out.with_name(options.out.name + ".half")
+    out = options.out if options.what in parts else verl_engine.own_file(options.out)
+    half = out.with_name(out.name + ".half")
     half.write_text(json.dumps(result) + "\n")
-    half.replace(options.out)
+    half.replace(out)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,18 @@ Stages: `sglang` (SGLang as rollout: seeds and references of both Qwen3 shapes, 
 options, packed experts, parity with vLLM), `real` (Qwen3-8B's true size), `both` (these two),
 `references` (build TransformerEngine's extension, five seeds of each engine, then their
 references), `parity` (the same tokens' log-probabilities by each engine) and `sizes` (peak memory,
-of the sizes NAME; benchmarks/gpu/planner.py). Run in the project, where `make env` and env.py have
-been. docs/gpu.md says what was run; benchmarks/gpu/history has the lists of earlier visits.
+of the sizes NAME; benchmarks/gpu/planner.py). On two GPUs (layouts.py): `layouts` (runs, weights
+and memory of each layout), `resume` (checkpoints from one layout to another) and `active` (an
+all-reduce, a killed rank); on four: `four`. There NAME is the beginning of a command's name, and
+only such commands run, in the order of the NAMEs; JOBS_SECONDS ends the starting. OUT is beside the
+project, not in it: Ray would pack it, and runs that have their own /tmp see it. Run in the project,
+where `make env` and env.py have been. docs/gpu.md says what was run; benchmarks/gpu/history has the
+lists of earlier visits.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -190,11 +196,26 @@ def run(jobs: Sequence[dict[str, Any]], out: Path) -> int:
     return subprocess.run(command, check=False).returncode
 
 
+def several_gpus(stage: str, out: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The list of a stage of layouts.py, and what its commands read. Raises SystemExit."""
+    where = Path(__file__).with_name("layouts.py")
+    spec = importlib.util.spec_from_file_location("layouts", where)
+    assert spec is not None and spec.loader is not None
+    lists = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(lists)
+    made: list[dict[str, Any]] = lists.stage(sys.modules[__name__], stage, out, names)
+    return made
+
+
+STAGES = ("references", "parity", "sizes", "collect")
+SEVERAL = ("layouts", "resume", "active", "four")
+
+
 def main(arguments: list[str]) -> int:
     """Run a stage, or collect."""
-    stages = ("references", "parity", "sizes", *SGLANG, "collect")
+    stages = (*STAGES, *SGLANG, *SEVERAL)
     known = len(arguments) >= 2 and arguments[0] in stages
-    if not known or (len(arguments) > 2 and arguments[0] not in ("sizes", *SGLANG)):
+    if not known or (len(arguments) > 2 and arguments[0] not in ("sizes", *SGLANG, *SEVERAL)):
         print(__doc__, file=sys.stderr)
         return 2
     stage, out = arguments[0], Path(arguments[1]).absolute()
@@ -210,6 +231,8 @@ def main(arguments: list[str]) -> int:
     if stage == "references":
         out.mkdir(parents=True, exist_ok=True)
         return run(references(out), out)
+    if stage in SEVERAL:
+        return run(several_gpus(stage, out, arguments[2:]), out)
     prepare(out)
     return run(parity_alone(out) if stage == "parity" else sizes(out, arguments[2:]), out)
 

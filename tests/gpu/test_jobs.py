@@ -141,4 +141,37 @@ def test_what_runs_ends_with_the_runner(tmp_path: Path, number: signal.Signals) 
         process.communicate(timeout=120)
     assert process.returncode == 130
     assert not job.is_running() or job.status() == psutil.STATUS_ZOMBIE
-    assert "long" not in json.loads((tmp_path / "out/jobs.done.json").read_text(encoding="utf-8"))
+    left = json.loads((tmp_path / "out/jobs.done.json").read_text(encoding="utf-8"))
+    assert {row["state"] for row in left.values()} == {"not run to its end"}
+
+
+def test_a_command_for_two_cards_gets_both_and_counts_on_both(tmp_path: Path) -> None:
+    text = "echo $CUDA_VISIBLE_DEVICES"
+    beside = f"ls {tmp_path}/busy 2>/dev/null | wc -l"
+    jobs = [
+        shell(
+            "two", f"touch {tmp_path}/busy; {text}; sleep 2; rm {tmp_path}/busy", gib=80, cards=2
+        ),
+        shell("one", f"{text}; {beside}", gib=60),
+    ]
+    done = run(tmp_path / "a", jobs)
+    assert done["two"]["card"] == "0,1" and done["two"]["state"] == "ok"
+    assert (tmp_path / "a/out/two.log").read_text(encoding="utf-8") == "0,1\n"
+    # 80 and 60 GiB are more than a card has, on either.
+    assert (tmp_path / "a/out/one.log").read_text(encoding="utf-8").split()[1] == "0"
+
+
+def test_a_command_for_more_cards_than_there_are_is_said_to_be_left_out(tmp_path: Path) -> None:
+    done = run(tmp_path / "a", [shell("four", "true", cards=4), shell("one", "true")])
+    assert done["four"]["state"] == "left out: it needs 4 GPUs, there are 2"
+    assert done["one"]["state"] == "ok"
+
+
+def test_after_its_time_nothing_more_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOBS_SECONDS", "1")
+    jobs = [shell("first", "sleep 2"), shell("second", "true", after=["first"])]
+    done = run(tmp_path / "a", jobs)
+    assert done["first"]["state"] == "ok"
+    assert done["second"]["state"] == "not run to its end"

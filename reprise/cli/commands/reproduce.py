@@ -14,6 +14,7 @@ from reprise.cli.options import (
     AlgorithmOption,
     ArchOption,
     EngineOption,
+    LayoutOption,
     MarginOption,
     NoWaitOption,
     OutOption,
@@ -58,6 +59,7 @@ def reproduce(
     platform: PlatformOption = "",
     engine: EngineOption = "",
     rollout: RolloutOption = "",
+    layout: LayoutOption = "",
     run: Annotated[
         Path | None,
         typer.Option(
@@ -86,13 +88,14 @@ def reproduce(
     card_of(project.recipes, model)
     if run is not None:
         given = {"--seed": seed, "--steps": steps, "--ranks": ranks, "--arch": arch, "--algo": algo}
-        where = {"--platform": platform, "--engine": engine, "--rollout": rollout}
+        where = {"--platform": platform, "--engine": engine}
+        where |= {"--rollout": rollout, "--layout": layout}
         _nothing_else({**given, **where, "overrides": overrides})
         how = Judging(margin, tuple(accept or ()), series, out)
         judged = judge_folder(project, model, run, how)
     elif model == "rehearsal":
         chosen = tuple(overrides or ())
-        place = _place(platform, engine, rollout)
+        place = _place(platform, engine, rollout, layout)
         options = RehearsalOptions(
             1 if seed is None else seed,
             steps,
@@ -110,9 +113,12 @@ def reproduce(
     _finish(judged, as_json)
 
 
-def _place(platform: str, engine: str, rollout: str) -> Target:
+def _place(platform: str, engine: str, rollout: str, layout: str = "") -> Target:
     return Target(
-        platform or DEFAULT.platform, engine or DEFAULT.engine, rollout=rollout or DEFAULT.rollout
+        platform or DEFAULT.platform,
+        engine or DEFAULT.engine,
+        layout or DEFAULT.layout,
+        rollout or DEFAULT.rollout,
     )
 
 

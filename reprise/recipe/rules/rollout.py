@@ -24,17 +24,8 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 _TP = f"{_ROLLOUT}.tensor_model_parallel_size"
 
 
-def _world(setup: Setup) -> int:
-    """The rollout's GPUs: a pool of its own when the trainer is separate."""
-    if setup.get("trainer.v1.trainer_mode") == "separate_async":
-        return setup.integer(f"{_ROLLOUT}.nnodes") * setup.integer(
-            f"{_ROLLOUT}.n_gpus_per_node", setup.gpus_per_node
-        )
-    return setup.world
-
-
 def _replicas(setup: Setup, out: Judgement) -> None:
-    world, group = _world(setup), setup.rollout_group
+    world, group = setup.rollout_world, setup.rollout_group
     dp = setup.integer(f"{_ROLLOUT}.data_parallel_size", 1)
     pp = setup.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", 1)
     names = f"TP {setup.rollout_tp} x DP {dp} x PP {pp}"
@@ -103,7 +94,7 @@ def legal_tps(setup: Setup) -> list[int]:
         raise Undecided("the model's heads are unknown (--model-config)")
     heads, kv_heads = model.heads, model.kv_heads
     width = model.config.get("moe_intermediate_size")
-    world = _world(setup)
+    world = setup.rollout_world
     return [
         size
         for size in divisors(heads)

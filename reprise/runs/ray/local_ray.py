@@ -112,7 +112,8 @@ def start_local_ray(
         *(str(python.parent / "ray"), "start", "--head", "--block"),
         *("--node-ip-address", "127.0.0.1", "--port", str(free_port())),
         *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(dashboard)),
-        *("--num-cpus", "16", "--num-gpus", str(slots)),
+        # verl reserves three for each GPU, and one for each of a dozen other processes.
+        *("--num-cpus", str(max(16, 8 * slots)), "--num-gpus", str(slots)),
         *("--object-store-memory", str(512 * 2**20)),
         *("--ray-client-server-port", str(free_port())),
         *("--dashboard-agent-listen-port", str(free_port())),

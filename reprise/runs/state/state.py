@@ -192,6 +192,9 @@ class RunState(Document):
     platform: str | None = None
     engine: str | None = None
     rollout: str | None = None
+    layout: str | None = Field(
+        default=None, description="Parallel sizes: a group of recipes/rehearsal/layout."
+    )
     device: dict[str, Any] | None = Field(
         default=None, description="GPUs, driver, provided versions."
     )
