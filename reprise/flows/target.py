@@ -69,8 +69,9 @@ class Target:
             if value not in known:
                 raise OperatorError(text, value, known=", ".join(known))
         if self.rollout not in ROLLOUTS:
-            known = ", ".join(ROLLOUTS)
-            raise OperatorError("rehearsal-rollout.unknown", self.rollout, known=known)
+            raise OperatorError(
+                "rehearsal-rollout.unknown", self.rollout, known=", ".join(ROLLOUTS)
+            )
         if self.platform == "cpu" and self.engine == "megatron":
             raise OperatorError("rehearsal-engine.needs-gpu", "megatron")
         if self.platform == "cpu" and self.rollout == "sglang":
