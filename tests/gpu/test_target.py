@@ -159,7 +159,7 @@ def test_a_gpu_place_has_its_own_environment_variables_and_reference(tmp_path: P
 
 def test_each_rollout_engine_has_an_environment_of_its_own(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    sglang = Target("gpu", "megatron", "sglang")
+    sglang = Target("gpu", "megatron", rollout="sglang")
     with pytest.raises(CannotTell, match=r"\.venv-gpu-sglang/") as caught:
         sglang.python(project)
     assert caught.value.fix.startswith("scripts/gpu/env.py --rollout sglang")
@@ -168,7 +168,7 @@ def test_each_rollout_engine_has_an_environment_of_its_own(tmp_path: Path) -> No
         python.parent.mkdir(parents=True)
         python.touch()
         (python.parents[1] / "provided.json").write_text(json.dumps({"rollout": rollout}))
-        place = Target("gpu", "megatron", rollout)
+        place = Target("gpu", "megatron", rollout=rollout)
         assert place.python(project) == python
         device = place.device(project)
         assert device is not None
