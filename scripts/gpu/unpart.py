@@ -96,6 +96,9 @@ def read_part(part: Path, into: Path) -> None:
     try:
         with tarfile.open(part, "r:") as tar:
             manifest = read_manifest(tar)
+            if state and {path for path, _, _ in state["files"]} == set(state.get("placed", [])):
+                # One bundle is in place: another may be put beside it.
+                state = state if state["bundle"] == manifest["bundle"] else {}
             if state.get("bundle", manifest["bundle"]) != manifest["bundle"]:
                 raise Damaged("it is of another bundle than the parts before")
             if not any(path == "unpart.py" for path, _, _ in manifest["files"]):

@@ -191,6 +191,37 @@ def test_the_bundle_says_what_it_left_out_and_why_it_may(project: Path, tmp_path
     assert list(record["left_out_bytes"]) == ["tinypack-*/RECORD"]
 
 
+def test_the_site_tree_with_sglang_stands_beside_that_with_vllm(
+    project: Path, tmp_path: Path
+) -> None:
+    """A machine can have both: each bundle is opened into the same folder, one after the other."""
+    lock = project / "versions.lock"
+    lock.write_text(
+        lock.read_text(encoding="utf-8").replace(
+            "[environment.operator]",
+            """[environment.gpu-sglang]
+machines = ["gpu-sglang"]
+requirements = "requirements/gpu.txt"
+python = "3.12"
+folder = ".venv-gpu-sglang"
+trim = "requirements/trim.toml"
+[environment.operator]""",
+        )
+    )
+    target = tmp_path / "out" / "sglang.bundle"
+    target.parent.mkdir()
+    report = create(lock, target, [], "gpu-sglang")
+    assert [f.message for f in report.errors()] == []
+    assert "environment.gpu" not in report.data["entries"]
+    for parts in ([target], make(project)):
+        opened = tmp_path / "opened"
+        done = unpart(opened, *parts)
+        assert done.returncode == 0, done.stderr
+    for site in ("site", "site-sglang"):
+        assert (opened / site / "tinypack.py").is_file()
+        assert (opened / site / "reprise-site.json").is_file()
+
+
 def test_a_trim_rule_that_fits_nothing_is_an_error(project: Path) -> None:
     (project / "requirements/trim.toml").write_text(
         '[[leave_out]]\npattern = "gone/*"\nwhy = "it was big"\n'
