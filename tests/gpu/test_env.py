@@ -112,6 +112,7 @@ def test_what_the_lock_says_the_machine_brings_is_what_the_site_tree_leaves_out(
 ) -> None:
     from reprise.flows.target import gpu_environment
     from reprise.lock.read import read_lock
+    from reprise.trees.environments import rollout_options
 
     lock = read_lock(ROOT / "versions.lock")
     environment, kind = lock.environment[name], env.KINDS[rollout]
@@ -121,6 +122,7 @@ def test_what_the_lock_says_the_machine_brings_is_what_the_site_tree_leaves_out(
     assert all(f"\n{name}==" not in f"\n{pins}" for name in names)
     assert set(env.PROVIDED) >= names
     # The script, the flows and the lock mean the same folder and the same requirements.
+    assert rollout_options(environment) == ([] if rollout == "vllm" else ["--rollout", rollout])
     assert kind.venv.name == environment.folder == gpu_environment(rollout)
     assert environment.requirements == f"requirements/{kind.requirements}.txt"
     assert f"\n{kind.package}==" in f"\n{pins}"
