@@ -56,13 +56,15 @@ def runs(folder: Path, reference: Reference) -> Iterator[dict[str, Any]]:
             continue
         steps = metrics(path.parent)
         trained = [step for step in steps if step > 0]
-        row = {name: state.get(name) for name in ("layout", "arch", "seed", "status", "label")}
+        row = {name: state.get(name) for name in ("layout", "arch", "seed", "state", "label")}
         row |= {"run": path.parent.name, "steps": max(trained, default=0)}
         row |= {"of": state.get("steps"), "first_step": min(trained, default=0)}
         row["rewards"] = [steps[step].get(REWARD) for step in trained[:3]]
         row["probs_diff_median"] = median(steps, DIFFERENCE)
         row["seconds_a_step"] = median(steps, "timing_s/step")
         row["actor_gib"] = median(steps, "actor/perf/max_memory_allocated_gb")
+        alone = state.get("recipe_one_gpu")
+        row["only_the_layout_differs"] = alone == reference.provenance.get("recipe")
         if state.get("arch") in (None, "hy3") and trained:
             row |= verdict(path.parent, reference)
         yield row
@@ -73,7 +75,9 @@ def verdict(folder: Path, reference: Reference) -> dict[str, Any]:
     try:
         rows = read_run(folder)
         reached = min(int(rows.training_steps().max()), reference.steps)
-        judged = judge_run(rows, reference, reached, options=JudgeOptions(accepted=("length",)))
+        # Other sizes are another recipe by name; the row says whether anything else differs.
+        options = JudgeOptions(accepted=("length", "recipe"))
+        judged = judge_run(rows, reference, reached, options=options)
     except OperatorError as error:
         return {"outcome": None, "reason": str(error.message)}
     checks = {check.rule: check.state.value for check in judged.report("layouts").checks}

@@ -16,7 +16,7 @@ from reprise.lock.read import machine_hash, read_lock
 from reprise.rehearsal.model import TinyModel
 from reprise.rehearsal.toy import ToyData
 
-__all__ = ["KEYS", "code_of", "run_key"]
+__all__ = ["KEYS", "code_of", "recipe_key", "run_key"]
 
 KEYS = ("lock", "recipe", "plugins", "model_sha256", "data_sha256", "steps")
 """The names of the key, in run.json and in a reference's provenance."""
@@ -32,7 +32,7 @@ def run_key(
     """The key of a run with the resolved `config`; `steps` is a number, the others are hashes."""
     return {
         "lock": machine_hash(read_lock(project.lock), place.machine),
-        "recipe": _recipe_key(config),
+        "recipe": recipe_key(config),
         "plugins": _plugins_key(place.python(project), _idle(config)),
         "model_sha256": model.sha256,
         "data_sha256": {"train": data.train_sha256, "val": data.val_sha256},
@@ -40,7 +40,7 @@ def run_key(
     }
 
 
-def _recipe_key(config: Mapping[str, Any]) -> str:
+def recipe_key(config: Mapping[str, Any]) -> str:
     """A hash of the resolved config without what differs between runs of one reference.
 
     These are the seed, the number of steps (a key of its own), and paths of this machine.

@@ -20,10 +20,10 @@ from reprise.core.files import dump_json, write_text
 from reprise.core.findings import Report
 from reprise.core.parallel import undisturbed
 from reprise.core.project import Project
-from reprise.flows.key import run_key
+from reprise.flows.key import recipe_key, run_key
 from reprise.flows.package import package_env, refuse_shadowed
 from reprise.flows.start_model import start_model
-from reprise.flows.target import DEFAULT, Target
+from reprise.flows.target import DEFAULT, LAYOUT_CHOICE, Target
 from reprise.flows.triage.explain import triage_attempt
 from reprise.recipe.card import card_of
 from reprise.recipe.check import check
@@ -251,6 +251,9 @@ class Rehearsal:
             "caps": caps(),
             **run_key(self.project, config, model, data, self.options.place),
         }
+        if self.options.place.laid_out:
+            alone = [text for text in overrides if not text.startswith(LAYOUT_CHOICE)]
+            facts["recipe_one_gpu"] = recipe_key(self._compose(alone))
         folder = RunFolder.create(self.project.runs, MODEL, facts)
         text = yaml.safe_dump(config, sort_keys=False)
         for name, value in self._environment(folder, model, data).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reprise.core.errors import CannotTell, OperatorError
@@ -88,7 +88,13 @@ def judge_folder(
     reference = load_reference(
         _recorded(folder, place.reference(project, model, arch), place, arch)
     )
+    # Another layout computes the same thing on other GPUs: that is what the verdict is to say.
+    laid_out = state.recipe_one_gpu is not None
+    if laid_out and state.recipe_one_gpu == reference.provenance.get("recipe"):
+        how = replace(how, accepted=(*how.accepted, "recipe"))
     judged = _judged(open_run(folder.path), reference, how, folder.path)
+    if laid_out:
+        judged.report.note("rehearsal-layout.judged", str(folder.path), layout=state.layout)
     _history(judged.report, folder, state)
     return judged
 

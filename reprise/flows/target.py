@@ -20,6 +20,7 @@ __all__ = [
     "DEFAULT",
     "ENGINES",
     "LAYOUTS",
+    "LAYOUT_CHOICE",
     "PLATFORMS",
     "ROLLOUTS",
     "Target",
@@ -35,6 +36,8 @@ LAYOUTS = (
     *("four", "pp2_cp2", "pp2_ep2", "tp2_pp2", "rollout_tp4", "rollout_2xtp2", "separate"),
 )
 """Groups of recipes/rehearsal/layout: parallel sizes for one, two and four GPUs."""
+LAYOUT_CHOICE = "rehearsal/layout="
+"""How an override that chooses a layout begins."""
 _OF_SGLANG = "runtime_env_gpu_sglang.yaml"
 
 
@@ -118,7 +121,7 @@ class Target:
         engine = "megatron-s5000" if sglang and self.engine == "megatron" else self.engine
         chosen = [f"rehearsal/platform={self.platform}", f"rehearsal/engine={engine}"]
         chosen += [f"rehearsal/rollout={self.rollout}"] if sglang else []
-        return [*chosen, f"rehearsal/layout={self.layout}"] if self.laid_out else chosen
+        return [*chosen, f"{LAYOUT_CHOICE}{self.layout}"] if self.laid_out else chosen
 
     def python(self, project: Project) -> Path:
         """The interpreter that has torch, vLLM, and on a GPU Megatron-LM's needs.

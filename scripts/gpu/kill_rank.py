@@ -85,10 +85,12 @@ def wait_for_step(command: subprocess.Popen[str], seen: list[str], step: int) ->
 def kill(folder: Path, rank: int, found: dict[str, Any]) -> None:
     """Send SIGKILL to `rank` of the run in `folder`. Raises SystemExit when it is not there."""
     there = ranks(folder.name)
-    found["ranks"] = {number: " ".join(one.cmdline()) for number, one in sorted(there.items())}
+    titles = {number: " ".join(one.cmdline()).strip() for number, one in sorted(there.items())}
+    found["ranks"] = titles
     if rank not in there:
         raise SystemExit(f"no process is rank {rank} of {folder.name}: {found['ranks']}")
     found["pid"] = there[rank].pid
+    found["killed_at"] = time.time()
     there[rank].kill()
     found["step"] = reached(folder)
 
@@ -102,7 +104,9 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     words = options.command[1:] if options.command[:1] == ["--"] else options.command
-    command = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace"
+    )
     assert command.stdout is not None
     seen: list[str] = []
     threading.Thread(target=follow, args=(command.stdout, seen), daemon=True).start()
@@ -120,9 +124,15 @@ def main() -> int:
             command.terminate()
             command.wait()
     triage = [sys.executable, "-m", "reprise", "triage", str(folder)]
-    said = subprocess.run(triage, capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        triage, capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     found |= {"run": folder.name, "triage_code": said.returncode, "triage": said.stdout}
-    found["events"] = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()[-12:]
+    lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    found["events"] = [json.loads(line) for line in lines[-12:]]
+    for event in found["events"]:
+        if event.get("event") == "ended":
+            found["seconds_until_known"] = round(event["time"] - found["killed_at"], 1)
     half = options.out.with_name(options.out.name + ".half")
     half.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     half.replace(options.out)

@@ -87,7 +87,7 @@ class Lists:
         script = str(self.visit.ROOT / "scripts/gpu/parity.py")
         command = [self.visit.PYTHON, script, "sample", *model, "--data", data, "--out", samples]
         first = f"sample-{arch}"
-        sample = {"name": first, "command": command, "gib": 8, "limit_s": 240}
+        sample = {"name": first, "command": command, "gib": 8, "limit_s": 400}
         made: list[dict[str, Any]] = [{**sample, "env": self.variables}]
         made[0]["after"] = ["model"] if arch != "hy3" else []
         for layout in ("one", *layouts):
@@ -95,7 +95,7 @@ class Lists:
             name = f"weights-{arch}-{layout}"
             words = ["parity.py", "megatron", *model, "--config", self.config(layout, arch)]
             words += ["--samples", samples, "--out", str(self.out / f"{name}.json")]
-            row = self.ranks(name, cards, *words, gib=8, limit=240)
+            row = self.ranks(name, cards, *words, gib=8, limit=400)
             made.append({**row, "after": [*row["after"], first]})
         return made
 
@@ -107,7 +107,7 @@ class Lists:
             words = ["measure.py", "--engine", "megatron", "--config", self.config(layout)]
             words += ["--model", str(self.out / SIZE), "--tokens", "8192"]
             words += ["--variants", "recompute,plain", "--out", str(self.out / f"{name}.json")]
-            made.append(self.ranks(f"memory-{layout}", 2, *words, gib=24, limit=240))
+            made.append(self.ranks(f"memory-{layout}", 2, *words, gib=24, limit=400))
         return made
 
     def layouts(self) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ class Lists:
         words = ["resume.py", "load", "--model", self.models["hy3"], "--form", form]
         words += ["--config", self.config(under), "--to", str(self.out / "saved" / saved)]
         words += ["--out", str(self.out / f"{name}.json")]
-        row = self.ranks(name, 2, *words, gib=8, limit=120)
+        row = self.ranks(name, 2, *words, gib=8, limit=240)
         return {**row, "good": [0, 1], "after": [f"save-{saved}"]}
 
     def active(self) -> list[dict[str, Any]]:

@@ -6,12 +6,15 @@ import importlib.util
 import json
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from reprise.core.project import Project
+from reprise.flows.reproduce import judge_folder
 from reprise.runs.state.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,3 +122,22 @@ def test_the_matrix_shows_what_resumed_what_was_refused_and_what_was_not_run(
         "| refused: CheckpointingException: rng_state has another shape |"
     )
     assert lines[3] == "| two | weights differ: 8 of 88 | not run |"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_verdict_accepts_another_layout_and_no_other_difference(
+    tmp_path: Path, same: bool
+) -> None:
+    text = (REFERENCE / "reference.toml").read_text(encoding="utf-8")
+    recorded = tomllib.loads(text)["provenance"]
+    names = ("lock", "plugins", "model_sha256", "data_sha256")
+    facts = {name: recorded[name] for name in names}
+    facts |= {"recipe": "0" * 64, "platform": "gpu", "engine": "megatron", "state": "finished"}
+    facts["recipe_one_gpu"] = recorded["recipe"] if same else "1" * 64
+    run_of(tmp_path, "pp2", ROOT / "benchmarks/gpu/runs/megatron-1.jsonl", **facts)
+    (folder,) = (tmp_path / "rehearsal").iterdir()
+    judged = judge_folder(Project(ROOT), "rehearsal", folder)
+    assert judged.judgement is not None
+    assert judged.judgement.outcome.value == ("PASS" if same else "INCONCLUSIVE")
+    notes = [finding.rule for finding in judged.report.findings if "one GPU" in finding.message]
+    assert notes == ["rehearsal-layout"]

@@ -17,7 +17,7 @@ import pytest
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
-from reprise.flows.key import _recipe_key
+from reprise.flows.key import recipe_key
 from reprise.flows.preconditions import _layout, check_preconditions
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.flows.target import LAYOUTS, Target
@@ -80,7 +80,7 @@ def test_one_gpu_is_composed_as_if_there_were_no_layouts() -> None:
     plain = load(ROOT, "rehearsal", [Line(t) for t in ONE_GPU.overrides()], Inputs(verl=tree))
     named = loaded("one")
     assert ONE_GPU.overrides() == ["rehearsal/platform=gpu", "rehearsal/engine=megatron"]
-    assert _recipe_key(plain.composition.values) == _recipe_key(named.composition.values)
+    assert recipe_key(plain.composition.values) == recipe_key(named.composition.values)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -14,7 +14,7 @@ import yaml
 
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.project import Project
-from reprise.flows.key import _recipe_key
+from reprise.flows.key import recipe_key
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.flows.target import ROLLOUTS, Target, gpu_environment
 from reprise.machines import nvidia
@@ -55,7 +55,7 @@ def test_the_default_is_what_the_committed_runs_were_recorded_with() -> None:
     text = (ROOT / "recipes/rehearsal/reference/reference.toml").read_text(encoding="utf-8")
     tree = find_tree(ROOT, "no-checkout", "0.9.1")
     composed = compose("rehearsal/recipe", tree, [], ROOT / "recipes")
-    assert _recipe_key(composed.values) == tomllib.loads(text)["provenance"]["recipe"]
+    assert recipe_key(composed.values) == tomllib.loads(text)["provenance"]["recipe"]
 
 
 def test_megatron_shares_the_transformer_block_of_hy3() -> None:

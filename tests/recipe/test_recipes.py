@@ -109,7 +109,8 @@ def test_the_nine_settings_stand_in_one_group() -> None:
         if path.name != "required.yaml"
         and "moe_router_enable_expert_bias" in path.read_text(encoding="utf-8")
     ]
-    assert others == []
+    # Another shape in the same engine turns Hy3's bias off again.
+    assert [path.name for path in others] == ["megatron_qwen3-moe.yaml"]
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -320,6 +320,26 @@ def test_whether_megatron_can_deal_out_its_optimizer_anew(
     assert report.exit_code == (2 if state is State.UNKNOWN else 0)
 
 
+@pytest.mark.parametrize(
+    ("stated", "sizes", "said"),
+    [
+        ({"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 16},
+         {"TP": 1, "PP": 16}, "saved by 128 ranks (TP 1 x PP 16), the job has 64"),
+        ({"tensor_model_parallel_size": "1"}, None, "saved by 128 ranks, the job has 64"),
+        ("no config", None, "saved by 128 ranks, the job has 64"),
+    ],
+)  # fmt: skip
+def test_the_sizes_that_saved_a_megatron_checkpoint_are_named_where_they_are_stated(
+    tmp_path: Path, stated: object, sizes: object, said: str
+) -> None:
+    step = megatron_step(tmp_path, 40, 128)
+    (step / "actor/transformer_config.json").write_text(json.dumps(stated))
+    report = check_folder(tmp_path, 64)
+    assert report.data["steps"][0]["parts"][0]["sizes"] == sizes
+    (finding,) = [one for one in report.findings if one.rule == RANKS]
+    assert said in finding.message
+
+
 MEGATRON_DAMAGE = {
     "no manifest": ("ckpt_contents.json", None),
     "no optimizer metadata": ("optimizer/dist_ckpt/.metadata", None),

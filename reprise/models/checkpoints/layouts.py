@@ -14,7 +14,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,14 @@ MANIFEST = "ckpt_contents.json"
 # optimizer/distrib_optimizer.py, and verl's dist_ckpt_optim_fully_reshardable.
 _ANY_RANKS = frozenset({"fully_reshardable", "fully_sharded_model_space"})
 _SAME_MODEL_RANKS = "dp_reshardable"
+# Parallel sizes in transformer_config.json, which verl writes beside a Megatron checkpoint.
+_SIZES = {
+    "TP": "tensor_model_parallel_size",
+    "PP": "pipeline_model_parallel_size",
+    "CP": "context_parallel_size",
+    "EP": "expert_model_parallel_size",
+    "ETP": "expert_tensor_parallel_size",
+}
 
 
 class Kind(StrEnum):
@@ -48,7 +56,8 @@ class Kind(StrEnum):
 class Part:
     """One role's folder. `ranks` are those with all their files; world_size 0: unknown.
 
-    `reshard` is how Megatron can redistribute the optimizer state, empty where unknown.
+    `reshard` is how Megatron can redistribute the optimizer state, empty where unknown; `sizes` are
+    the parallel sizes that wrote it, by short name, those that its files state.
     """
 
     path: Path
@@ -60,6 +69,7 @@ class Part:
     ranks: tuple[int, ...] = ()
     step: int | None = None
     reshard: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def role(self) -> str:
@@ -99,10 +109,16 @@ class Part:
         else:
             how = "it is unknown whether its optimizer state can be redistributed"
         before = self.world_size or "an unknown number of"
+        sizes = f" ({self.layout})" if self.sizes else ""
         return (
-            f"{self.role} was saved by {before} ranks, the job has {world_size}; {how}: "
+            f"{self.role} was saved by {before} ranks{sizes}, the job has {world_size}; {how}: "
             "tensor, pipeline, context and expert sizes must be the same"
         )
+
+    @property
+    def layout(self) -> str:
+        """The parallel sizes that wrote it: TP 1 x PP 2; empty where none is stated."""
+        return " x ".join(f"{name} {size}" for name, size in self.sizes.items())
 
 
 def read_part(path: Path) -> Part:
@@ -221,7 +237,16 @@ def _megatron(path: Path) -> Part:
         size if isinstance(size, int) else 0,
         step=step if isinstance(step, int) else None,
         reshard=str(known.get("distrib_optim_sharding_type", "")),
+        sizes=_sizes(path, entries.get("transformer_config")),
     )
+
+
+def _sizes(path: Path, entry: object) -> dict[str, int]:
+    """The parallel sizes in the transformer's config, by short name; only what it states."""
+    name = entry.get("path") if isinstance(entry, Mapping) else None
+    stated = _json(path / name) if isinstance(name, str) else {}
+    found = {short: stated.get(long) for short, long in _SIZES.items()}
+    return {short: size for short, size in found.items() if type(size) is int}
 
 
 def _holds_weights(entries: Mapping[str, Any], folder: str) -> bool:

@@ -221,6 +221,7 @@ def _part_row(part: Part) -> dict[str, Any]:
         "world_size": part.world_size or None,
         "whole_ranks": list(part.ranks),
         "reshard": part.reshard or None,
+        "sizes": dict(part.sizes) or None,
         "bytes": folder_bytes(part.path),
         "faults": [{"path": str(f.path), "message": f.message} for f in part.faults],
     }

@@ -207,6 +207,9 @@ class RunState(Document):
         default=None, description="SHA-256 of the lock's entries for the machine."
     )
     recipe: str | None = Field(default=None, description="SHA-256 of the resolved config.")
+    recipe_one_gpu: str | None = Field(
+        default=None, description="In a layout: that of the same config with the sizes of one GPU."
+    )
     plugins: str | None = Field(default=None, description="SHA-256 of the plug-ins' code.")
     model_sha256: str | None = None
     data_sha256: dict[str, str] | None = None
