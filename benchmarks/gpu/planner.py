@@ -35,6 +35,7 @@ from reprise.recipe.plan.memory import SERVER_BUFFERS, rollout_weights, training
 from reprise.recipe.setup import Setup
 from reprise.rehearsal.model import ModelSettings, ensure_model, locked_versions, model_key
 from reprise.rehearsal.toy import write_toy
+from reprise.rehearsal.toy import write_toy
 from reprise.runs.ray.runtime_env import merge_runtime_env
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,6 +179,7 @@ def sglang_inputs(out: Path) -> None:
     """As `inputs`, for the rehearsal of each Qwen3 shape with SGLang."""
     out.mkdir(parents=True, exist_ok=True)
     place = Target("gpu", "megatron", rollout="sglang")
+    write_toy(Project(ROOT).cache / "toy-data", seed=0)
     files = (ROOT / "runtime_env.yaml", place.runtime_env(ROOT / "recipes/rehearsal"))
     variables = merge_runtime_env(ROOT, files, {})["env_vars"]
     paths = [str(ROOT / path) for path in variables["PYTHONPATH"].split(":")]

@@ -158,7 +158,6 @@ def collect(out: Path, more_runs: Sequence[Path] = ()) -> None:
     pieces = {
         "runs": [ROOT / "runs", *more_runs],
         "references": sorted((ROOT / "recipes/rehearsal").glob("reference-gpu-*")),
-        "models": sorted((ROOT / ".cache/models").glob("qwen3*")),
         "wheels": sorted((ROOT / ".cache/gpu-wheels").glob("*.whl")),
         "results": sorted(path for path in out.rglob("*.json") if path.name != "tokenizer.json"),
         "logs": [*sorted(out.rglob("*.log")), *sorted((ROOT / ".cache").rglob("build.log"))],

@@ -59,7 +59,7 @@ def environments() -> list[dict[str, Any]]:
 def parity(out: Path, arch: str) -> list[dict[str, Any]]:
     """The same tokens' log-probabilities by SGLang, vLLM, Hugging Face and verl's Megatron."""
     script = str(ROOT / "scripts/gpu/parity.py")
-    model = model_folder(out, arch)
+    model = str(ROOT / f"recipes/rehearsal/model-{arch}")
     config = str(out / f"config-sglang-{arch}.json")
     variables = json.loads((out / "variables-sglang.json").read_text(encoding="utf-8"))
     samples = str(out / f"sglang-{arch}-sample.json")
@@ -76,7 +76,7 @@ def parity(out: Path, arch: str) -> list[dict[str, Any]]:
         "sample",
         SGLANG,
         *("sglang", "--config", config, "--data", str(ROOT / ".cache/toy-data/train.parquet")),
-        after=["env-sglang", f"model-{arch}"],
+        after=["env-sglang"],
     )
     record.mkdir(parents=True, exist_ok=True)
     first["env"] = variables | {
@@ -96,22 +96,6 @@ def parity(out: Path, arch: str) -> list[dict[str, Any]]:
     ]
 
 
-def model_folder(out: Path, arch: str) -> str:
-    """Where the job model-ARCH links the start model to."""
-    return str(out / f"model-{arch}")
-
-
-def models(out: Path) -> list[dict[str, Any]]:
-    """Each shape's start model, once: the runs take it from the cache."""
-    script = str(ROOT / "scripts/gpu/start_models.py")
-    made = []
-    for arch in ARCHS:
-        command = [OPERATOR, script, arch, model_folder(out, arch)]
-        row = {"name": f"model-{arch}", "command": command, "gib": 0, "limit_s": 400}
-        made.append({**row, "after": ["env-sglang"]})
-    return made
-
-
 def seeds() -> list[dict[str, Any]]:
     """Three seeds of each shape, one again, a frozen actor; then the references."""
     made = []
@@ -124,7 +108,7 @@ def seeds() -> list[dict[str, Any]]:
                 row = trained(f"{arch}-101-again", arch, 101, good=(0, 1, 2))
             else:
                 row = trained(f"{arch}-{seed}", arch, int(seed), good=(0, 1, 2))
-            row["after"] = ["env-sglang", f"model-{arch}", f"parity-{arch}-sample"]
+            row["after"] = ["env-sglang", f"parity-{arch}-sample"]
             made.append(row)
     for arch in ARCHS:
         name = f"baseline-{arch}"
@@ -142,7 +126,7 @@ def short(
     """A run of a few steps; it ends without a verdict."""
     row = trained(f"{arch}-{name}", arch, 101, f"--steps={steps}", *more, engine=engine)
     row["good"] = [0, 1, 2]
-    row["after"] = ["env-sglang", f"model-{arch}", f"parity-{arch}-sample"]
+    row["after"] = ["env-sglang", f"parity-{arch}-sample"]
     return {**row, "limit_s": 420}
 
 
@@ -175,7 +159,7 @@ def options() -> list[dict[str, Any]]:
 def sglang(out: Path) -> list[dict[str, Any]]:
     """The whole stage: what judges first, the options after."""
     prepare(out)
-    first = [*environments(), *models(out)]
+    first = environments()
     samples, rest = [], []
     for arch in ARCHS:
         sample, *others = parity(out, arch)
