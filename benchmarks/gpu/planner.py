@@ -35,7 +35,6 @@ from reprise.recipe.plan.memory import SERVER_BUFFERS, rollout_weights, training
 from reprise.recipe.setup import Setup
 from reprise.rehearsal.model import ModelSettings, ensure_model, locked_versions, model_key
 from reprise.rehearsal.toy import write_toy
-from reprise.rehearsal.toy import write_toy
 from reprise.runs.ray.runtime_env import merge_runtime_env
 
 ROOT = Path(__file__).resolve().parents[2]

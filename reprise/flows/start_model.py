@@ -19,7 +19,7 @@ from reprise.rehearsal.toy import write_toy
 __all__ = ["ENTRY", "build_start_model", "start_model"]
 
 ENTRY = "start-model"
-"""The name of its entry in versions.lock, of the kind `shipped`; with the shape of another model."""
+"""The name of its entry in versions.lock, of the kind `shipped`; and the shape of another."""
 COMMAND = "rehearsal build-model"
 
 

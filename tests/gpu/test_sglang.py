@@ -292,5 +292,5 @@ def test_the_start_models_are_shipped(arch: str, tmp_path: Path) -> None:
     assert config["head_dim"] == (64 if arch == "qwen3-moe" else 32)
     assert 0.2 < made["expected_reward"] < 0.4
     (tmp_path / "versions.lock").write_bytes((ROOT / "versions.lock").read_bytes())
-    with pytest.raises(OperatorError, match="model.safetensors does not exist"):
+    with pytest.raises(OperatorError, match=r"model\.safetensors does not exist"):
         start_model(Project(tmp_path), arch)
