@@ -184,7 +184,10 @@ def chosen(jobs: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[st
     for row in reversed(jobs):
         if row["name"] in wanted:
             wanted |= set(row.get("after", ()))
-    return [row for row in jobs if row["name"] in wanted]
+    kept = [row for row in jobs if row["name"] in wanted]
+    for row in kept:
+        row["once"] = [name for name in row.get("once", ()) if name in wanted]
+    return kept
 
 
 def run(jobs: Sequence[dict[str, Any]], out: Path) -> int:

@@ -266,13 +266,15 @@ def test_every_job_of_a_visit_is_composed(tmp_path: Path, monkeypatch: pytest.Mo
         words = words[words.index("reproduce") :]
         engine, arch = (words[words.index(name) + 1] for name in ("--engine", "--arch"))
         overrides = words[words.index("--") + 1 :] if "--" in words else []
-        place = Target("gpu", engine, rollout="sglang")
+        rollout = words[words.index("--rollout") + 1]
+        place = Target("gpu", engine, rollout=rollout)
         chosen = [*place.overrides(), f"rehearsal/arch={arch}", *overrides]
         kinds.setdefault(json.dumps(chosen), []).append(job["name"])
     assert len(kinds) > 8
     for text in kinds:
         values = loaded("rehearsal", *json.loads(text)).composition.values
-        assert values["actor_rollout_ref"]["rollout"]["name"] == "sglang"
+        wanted = "sglang" if "rehearsal/rollout=sglang" in text else "vllm"
+        assert values["actor_rollout_ref"]["rollout"]["name"] == wanted
         # What replaces a variable of the job is text, as Ray wants it.
         job_env = (values["ray_kwargs"]["ray_init"].get("runtime_env") or {}).get("env_vars", {})
         assert all(isinstance(value, str) for value in job_env.values())
