@@ -5,12 +5,12 @@
 
 jobs.json is a list of {"name", "command" (words), "gib" (of each GPU), "cards", "host_gib",
 "limit_s", "after" (names), "once" (names, however they end), "env"}. Each command gets one GPU or
-as many as "cards" says (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit; one that fails
-takes those "after" it along. OUT/jobs.done.json says how each ended and how long it took, from the
-first moment on. --status prints it. A second call takes up what has not ended well. A command with
-"first" that may start and finds no room holds back those after it. JOBS_CARD_GIB, JOBS_HOST_GIB,
-JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits; JOBS_SECONDS is how long commands are started
-at all: what has not begun by then is left for a second call.
+as many as "cards" says (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit; one that
+fails takes those "after" it along. OUT/jobs.done.json says how each ended and how long it took,
+from the first moment on. --status prints it. A second call takes up what has not ended well. A
+command with "first" that may start and finds no room holds back those after it. JOBS_CARD_GIB,
+JOBS_HOST_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits; JOBS_SECONDS is how long
+commands are started at all: what has not begun by then is left for a second call.
 """
 
 from __future__ import annotations
