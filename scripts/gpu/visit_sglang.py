@@ -20,6 +20,12 @@ VARIABLES = "++ray_kwargs.ray_init.runtime_env.env_vars"
 CAREFUL, ALL, EAGER = (f"common/sglang={name}" for name in ("careful", "all", "eager"))
 NO_SEEDS = "actor_rollout_ref.rollout.engine_kwargs.sglang.enable_deterministic_inference=false"
 SIZE = "qwen3-8b"
+# What a run imports besides SGLang, so that a missing package is named in seconds.
+IMPORTED = (
+    *("verl.trainer.main_ppo", "verl.trainer.ppo.v1.agent_loop_tq", "verl.workers.engine_workers"),
+    *("reprise_plugins.sglang_rollout", "reprise_plugins.sampler", "verl.experimental.reward_loop"),
+    "verl.workers.rollout.sglang_rollout.async_sglang_server",
+)
 
 
 def variable(name: str, value: str) -> str:
@@ -44,7 +50,7 @@ def trained(
     return {"name": name, "command": [*alone(name, ROOT), *words], **LIMITS, "good": list(good)}
 
 
-def environments() -> list[dict[str, Any]]:
+def environments(out: Path) -> list[dict[str, Any]]:
     """Both GPU environments; the second takes TransformerEngine's extension from the first."""
     made = []
     before: list[str] = []
@@ -53,6 +59,10 @@ def environments() -> list[dict[str, Any]]:
         row = {"name": f"env-{rollout}", "command": [*command, "--rollout", rollout]}
         made.append({**row, "gib": 0, "limit_s": 420, "after": list(before)})
         before = [row["name"]]
+    code = "import " + ", ".join(IMPORTED)
+    row = {"name": "imports", "command": [SGLANG, "-c", code], "gib": 0, "limit_s": 180}
+    variables = json.loads((out / "variables-sglang.json").read_text(encoding="utf-8"))
+    made.append({**row, "env": variables, "after": ["env-sglang"]})
     return made
 
 
@@ -76,7 +86,7 @@ def parity(out: Path, arch: str) -> list[dict[str, Any]]:
         "sample",
         SGLANG,
         *("sglang", "--config", config, "--data", str(ROOT / ".cache/toy-data/train.parquet")),
-        after=["env-sglang"],
+        after=["imports"],
     )
     record.mkdir(parents=True, exist_ok=True)
     first["env"] = variables | {
@@ -176,7 +186,7 @@ def options() -> list[dict[str, Any]]:
 def sglang(out: Path) -> list[dict[str, Any]]:
     """The whole stage: what judges first, the options after."""
     prepare(out)
-    first = environments()
+    first = environments(out)
     samples, rest = [], []
     for arch in ARCHS:
         sample, *others = parity(out, arch)
@@ -190,6 +200,17 @@ def prepare(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     script = str(ROOT / "benchmarks/gpu/planner.py")
     subprocess.run([OPERATOR, script, "sglang", str(out)], env=IN_PROJECT, check=True)
+    borrow(ROOT.parent / "site", ROOT.parent / "site-sglang")
+
+
+def borrow(vllm: Path, sglang: Path) -> None:
+    """Link cachetools into a site tree of SGLang that was packed before its requirements named it.
+
+    verl's llm_server.py imports it, and vLLM's tree beside it has it.
+    """
+    if sglang.is_dir() and not (sglang / "cachetools").exists():
+        for path in vllm.glob("cachetools*"):
+            (sglang / path.name).symlink_to(path)
 
 
 def real(out: Path) -> list[dict[str, Any]]:
