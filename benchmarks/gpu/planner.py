@@ -178,6 +178,7 @@ def sglang_inputs(out: Path) -> None:
     """As `inputs`, for the rehearsal of each Qwen3 shape with SGLang."""
     out.mkdir(parents=True, exist_ok=True)
     place = Target("gpu", "megatron", rollout="sglang")
+    write_toy(Project(ROOT).cache / "toy-data", seed=0)
     files = (ROOT / "runtime_env.yaml", place.runtime_env(ROOT / "recipes/rehearsal"))
     variables = merge_runtime_env(ROOT, files, {})["env_vars"]
     paths = [str(ROOT / path) for path in variables["PYTHONPATH"].split(":")]

@@ -58,8 +58,8 @@ __all__ = ["Ended", "Rehearsal", "RehearsalOptions"]
 MODEL = "rehearsal"
 COMMAND = "reproduce"
 RECIPE = f"{MODEL}/recipe"
-# SGLang's rotary kernel takes heads of 64 and up; those of the shipped Hy3 have 32.
-_WITH_SGLANG = {"qwen3": 0, "qwen3-moe": 64}
+# Start models that SGLang runs: its rotary kernel takes heads of 64 and up, those of Hy3 have 32.
+_WITH_SGLANG = ("qwen3", "qwen3-moe")
 _ENDED = {
     AttemptOutcome.SUCCEEDED: "run-succeeded.ended",
     AttemptOutcome.FAILED: "run-failed.ended",
@@ -200,10 +200,9 @@ class Rehearsal:
         with self.console.phase("toy data"):
             data = write_toy(self.project.cache / "toy-data", seed=0)
         versions = locked_versions(self.project.root / "requirements" / "rehearsal.txt")
-        heads = _WITH_SGLANG if self.options.place.rollout == "sglang" else {}
-        settings = ModelSettings(self.options.arch, head_dim=heads.get(self.options.arch, 0))
-        if settings == ModelSettings():
-            return start_model(self.project), data
+        settings = ModelSettings(arch=self.options.arch)
+        if settings == ModelSettings() or self.options.place.rollout == "sglang":
+            return start_model(self.project, self.options.arch), data
         with self.console.phase("tiny model"):
             cache = self.project.cache / "models"
             model = ensure_model(cache, python, data.train, versions, self.console.line, settings)

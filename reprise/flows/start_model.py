@@ -19,24 +19,24 @@ from reprise.rehearsal.toy import write_toy
 __all__ = ["ENTRY", "build_start_model", "start_model"]
 
 ENTRY = "start-model"
-"""The name of its entry in versions.lock, of the kind `shipped`."""
+"""The name of its entry in versions.lock, of the kind `shipped`; and the shape of another."""
 COMMAND = "rehearsal build-model"
 
 
-def _locked(project: Project) -> tuple[Path, Shipped]:
+def _locked(project: Project, name: str) -> tuple[Path, Shipped]:
     """Its folder and its entry of the lock. Raises OperatorError when the lock has none."""
-    entry = read_lock(project.lock).shipped.get(ENTRY)
+    entry = read_lock(project.lock).shipped.get(name)
     if entry is None or entry.sha256 is None:
-        raise OperatorError("rehearsal-start-model.not-locked", str(project.lock), entry=ENTRY)
+        raise OperatorError("rehearsal-start-model.not-locked", str(project.lock), entry=name)
     return (project.root / entry.path).parent, entry
 
 
-def start_model(project: Project) -> TinyModel:
-    """The start model that is shipped with the project, each file checked against the lock.
+def start_model(project: Project, arch: str = "hy3") -> TinyModel:
+    """The start model of `arch` that is shipped with the project, each file checked by the lock.
 
     Nothing is trained. Raises OperatorError when a file is missing or differs.
     """
-    folder, entry = _locked(project)
+    folder, entry = _locked(project, ENTRY if arch == "hy3" else f"{ENTRY}-{arch}")
     return shipped_model(folder, entry.digests())
 
 

@@ -16,6 +16,7 @@ from reprise.recipe.rules import (
     reward,
     rollout,
     steps,
+    weights,
 )
 from reprise.recipe.rules.base import Rule
 
@@ -28,6 +29,7 @@ ALL_RULES: tuple[Rule, ...] = (
     *parallel.RULES,
     *engine.RULES,
     *rollout.RULES,
+    *weights.RULES,
     *memory.RULES,
     *critic.RULES,
     *algorithm.RULES,

@@ -4,13 +4,13 @@
     python3 jobs.py jobs.json OUT [--status]
 
 jobs.json is a list of {"name", "command" (words), "gib" (of each GPU), "cards", "host_gib",
-"limit_s", "after" (names), "env"}. Each command gets one GPU or as many as "cards" says
-(CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit; one that fails takes those after it
-along. OUT/jobs.done.json says how each ended and how long it took, from the first moment on.
---status prints it. A second call takes up what has not ended well. A command with "first" that may
-start and finds no room holds back those after it. JOBS_CARD_GIB, JOBS_HOST_GIB, JOBS_AT_ONCE and
-JOBS_STAGGER_SECONDS set other limits; JOBS_SECONDS is how long commands are started at all: what
-has not begun by then is left for a second call.
+"limit_s", "after" (names), "once" (names, however they end), "env"}. Each command gets one GPU or
+as many as "cards" says (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit; one that
+fails takes those "after" it along. OUT/jobs.done.json says how each ended and how long it took,
+from the first moment on. --status prints it. A second call takes up what has not ended well. A
+command with "first" that may start and finds no room holds back those after it. JOBS_CARD_GIB,
+JOBS_HOST_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits; JOBS_SECONDS is how long
+commands are started at all: what has not begun by then is left for a second call.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Board:
                 self.done[name] = {"state": "left out: one before it failed"}
                 self.save()
                 continue
-            if None in before:
+            if None in before or any(other not in self.done for other in job.get("once", [])):
                 continue
             wanted = job.get("cards", 1)
             if wanted > len(self.cards):

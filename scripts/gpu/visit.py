@@ -158,7 +158,6 @@ def collect(out: Path, more_runs: Sequence[Path] = ()) -> None:
     pieces = {
         "runs": [ROOT / "runs", *more_runs],
         "references": sorted((ROOT / "recipes/rehearsal").glob("reference-gpu-*")),
-        "models": sorted((ROOT / ".cache/models").glob("qwen3*")),
         "wheels": sorted((ROOT / ".cache/gpu-wheels").glob("*.whl")),
         "results": sorted(path for path in out.rglob("*.json") if path.name != "tokenizer.json"),
         "logs": [*sorted(out.rglob("*.log")), *sorted((ROOT / ".cache").rglob("build.log"))],
@@ -185,7 +184,10 @@ def chosen(jobs: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[st
     for row in reversed(jobs):
         if row["name"] in wanted:
             wanted |= set(row.get("after", ()))
-    return [row for row in jobs if row["name"] in wanted]
+    kept = [row for row in jobs if row["name"] in wanted]
+    for row in kept:
+        row["once"] = [name for name in row.get("once", ()) if name in wanted]
+    return kept
 
 
 def run(jobs: Sequence[dict[str, Any]], out: Path) -> int:

@@ -20,6 +20,12 @@ VARIABLES = "++ray_kwargs.ray_init.runtime_env.env_vars"
 CAREFUL, ALL, EAGER = (f"common/sglang={name}" for name in ("careful", "all", "eager"))
 NO_SEEDS = "actor_rollout_ref.rollout.engine_kwargs.sglang.enable_deterministic_inference=false"
 SIZE = "qwen3-8b"
+# What a run imports besides SGLang, so that a missing package is named in seconds.
+IMPORTED = (
+    *("verl.trainer.main_ppo", "verl.trainer.ppo.v1.agent_loop_tq", "verl.workers.engine_workers"),
+    *("reprise_plugins.sglang_rollout", "reprise_plugins.sampler", "verl.experimental.reward_loop"),
+    "verl.workers.rollout.sglang_rollout.async_sglang_server",
+)
 
 
 def variable(name: str, value: str) -> str:
@@ -44,7 +50,7 @@ def trained(
     return {"name": name, "command": [*alone(name, ROOT), *words], **LIMITS, "good": list(good)}
 
 
-def environments() -> list[dict[str, Any]]:
+def environments(out: Path) -> list[dict[str, Any]]:
     """Both GPU environments; the second takes TransformerEngine's extension from the first."""
     made = []
     before: list[str] = []
@@ -53,13 +59,17 @@ def environments() -> list[dict[str, Any]]:
         row = {"name": f"env-{rollout}", "command": [*command, "--rollout", rollout]}
         made.append({**row, "gib": 0, "limit_s": 420, "after": list(before)})
         before = [row["name"]]
+    code = "import " + ", ".join(IMPORTED)
+    row = {"name": "imports", "command": [SGLANG, "-c", code], "gib": 0, "limit_s": 180}
+    variables = json.loads((out / "variables-sglang.json").read_text(encoding="utf-8"))
+    made.append({**row, "env": variables, "after": ["env-sglang"]})
     return made
 
 
 def parity(out: Path, arch: str) -> list[dict[str, Any]]:
     """The same tokens' log-probabilities by SGLang, vLLM, Hugging Face and verl's Megatron."""
     script = str(ROOT / "scripts/gpu/parity.py")
-    model = model_folder(out, arch)
+    model = str(ROOT / f"recipes/rehearsal/model-{arch}")
     config = str(out / f"config-sglang-{arch}.json")
     variables = json.loads((out / "variables-sglang.json").read_text(encoding="utf-8"))
     samples = str(out / f"sglang-{arch}-sample.json")
@@ -76,7 +86,7 @@ def parity(out: Path, arch: str) -> list[dict[str, Any]]:
         "sample",
         SGLANG,
         *("sglang", "--config", config, "--data", str(ROOT / ".cache/toy-data/train.parquet")),
-        after=["env-sglang", f"model-{arch}"],
+        after=["imports"],
     )
     record.mkdir(parents=True, exist_ok=True)
     first["env"] = variables | {
@@ -96,22 +106,6 @@ def parity(out: Path, arch: str) -> list[dict[str, Any]]:
     ]
 
 
-def model_folder(out: Path, arch: str) -> str:
-    """Where the job model-ARCH links the start model to."""
-    return str(out / f"model-{arch}")
-
-
-def models(out: Path) -> list[dict[str, Any]]:
-    """Each shape's start model, once: the runs take it from the cache."""
-    script = str(ROOT / "scripts/gpu/start_models.py")
-    made = []
-    for arch in ARCHS:
-        command = [OPERATOR, script, arch, model_folder(out, arch)]
-        row = {"name": f"model-{arch}", "command": command, "gib": 0, "limit_s": 400}
-        made.append({**row, "after": ["env-sglang"]})
-    return made
-
-
 def seeds() -> list[dict[str, Any]]:
     """Three seeds of each shape, one again, a frozen actor; then the references."""
     made = []
@@ -119,12 +113,13 @@ def seeds() -> list[dict[str, Any]]:
         for arch in ARCHS:
             if seed == "frozen":
                 override = "actor_rollout_ref.actor.optim.lr=0"
+                # FAIL is what is expected, where the reference is there already.
                 row = trained(f"{arch}-frozen", arch, 201, override, good=(0, 1, 2))
             elif seed == "again":
-                row = trained(f"{arch}-101-again", arch, 101, good=(0, 1, 2))
+                row = trained(f"{arch}-101-again", arch, 101)
             else:
-                row = trained(f"{arch}-{seed}", arch, int(seed), good=(0, 1, 2))
-            row["after"] = ["env-sglang", f"model-{arch}", f"parity-{arch}-sample"]
+                row = trained(f"{arch}-{seed}", arch, int(seed))
+            row["after"] = ["env-sglang", f"parity-{arch}-sample"]
             made.append(row)
     for arch in ARCHS:
         name = f"baseline-{arch}"
@@ -141,9 +136,18 @@ def short(
 ) -> dict[str, Any]:
     """A run of a few steps; it ends without a verdict."""
     row = trained(f"{arch}-{name}", arch, 101, f"--steps={steps}", *more, engine=engine)
-    row["good"] = [0, 1, 2]
-    row["after"] = ["env-sglang", f"model-{arch}", f"parity-{arch}-sample"]
+    row["after"] = ["env-sglang", f"parity-{arch}-sample"]
     return {**row, "limit_s": 420}
+
+
+def with_vllm(arch: str) -> dict[str, Any]:
+    """The same model, prompts and trainer as ARCH-fsdp, with vLLM, and the guard on its weights."""
+    model = ROOT / f"recipes/rehearsal/model-{arch}"
+    more = (f"actor_rollout_ref.model.path={model}", variable("REPRISE_WRITTEN", "count"))
+    row = short(arch, "fsdp-vllm", *more, steps=5, engine="fsdp")
+    words = row["command"]
+    words[words.index("--rollout") + 1] = "vllm"
+    return {**row, "after": ["env-vllm"], "limit_s": 600}
 
 
 def options() -> list[dict[str, Any]]:
@@ -151,7 +155,7 @@ def options() -> list[dict[str, Any]]:
     digests = variable("REPRISE_WRITTEN_DIGESTS", "1")
     made = [
         # With and without the bridge; without it the guard only counts, so that step 1 is seen.
-        short("qwen3-moe", "fsdp", engine="fsdp"),
+        short("qwen3-moe", "fsdp", engine="fsdp", steps=5),
         short(
             "qwen3-moe",
             "fsdp-packed",
@@ -160,8 +164,15 @@ def options() -> list[dict[str, Any]]:
             engine="fsdp",
         ),
         # And as it would be in a user's run: the guard ends it.
-        short("qwen3-moe", "fsdp-refused", variable("REPRISE_EXPERTS", "packed"), engine="fsdp"),
+        {
+            **short(
+                "qwen3-moe", "fsdp-refused", variable("REPRISE_EXPERTS", "packed"), engine="fsdp"
+            ),
+            "good": [1],
+        },
+        short("qwen3", "fsdp", engine="fsdp", steps=5),
     ]
+    made += [with_vllm(arch) for arch in ARCHS]
     for arch in ARCHS:
         made += [
             short(arch, "careful", CAREFUL, digests),
@@ -175,7 +186,7 @@ def options() -> list[dict[str, Any]]:
 def sglang(out: Path) -> list[dict[str, Any]]:
     """The whole stage: what judges first, the options after."""
     prepare(out)
-    first = [*environments(), *models(out)]
+    first = environments(out)
     samples, rest = [], []
     for arch in ARCHS:
         sample, *others = parity(out, arch)
@@ -189,6 +200,17 @@ def prepare(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     script = str(ROOT / "benchmarks/gpu/planner.py")
     subprocess.run([OPERATOR, script, "sglang", str(out)], env=IN_PROJECT, check=True)
+    borrow(ROOT.parent / "site", ROOT.parent / "site-sglang")
+
+
+def borrow(vllm: Path, sglang: Path) -> None:
+    """Link cachetools into a site tree of SGLang that was packed before its requirements named it.
+
+    verl's llm_server.py imports it, and vLLM's tree beside it has it.
+    """
+    if sglang.is_dir() and not (sglang / "cachetools").exists():
+        for path in vllm.glob("cachetools*"):
+            (sglang / path.name).symlink_to(path)
 
 
 def real(out: Path) -> list[dict[str, Any]]:
@@ -209,8 +231,10 @@ def real(out: Path) -> list[dict[str, Any]]:
     saved = f"trainer.default_local_dir={checkpoints}"
     small = folder / f"{SIZE}-8"
     before = "real-model-8-layers"
-    for name, steps, mode in (("save", 2, "disable"), ("load", 3, "auto")):
-        more = (f"--steps={steps}", saved, "trainer.save_freq=2", f"trainer.resume_mode={mode}")
+    # Loaded and not saved again: the disk holds one such checkpoint beside the models.
+    for name, steps, often, mode in (("save", 2, 2, "disable"), ("load", 3, -1, "auto")):
+        more = (f"--steps={steps}", saved, f"trainer.save_freq={often}")
+        more += (f"trainer.resume_mode={mode}",)
         row = sized(out, f"real-{name}", small, *more, variable("OMP_NUM_THREADS", "16"))
         made.append({**row, "gib": 90, "host_gib": 80, "limit_s": 420, "after": [before]})
         before = row["name"]
@@ -230,7 +254,7 @@ def both(out: Path) -> list[dict[str, Any]]:
         if row["name"] in ("real-model", "real-model-8-layers"):
             row["after"] = ["env-sglang"]
         if row["name"].startswith("real-8b"):
-            row["after"] = [*row["after"], *recorded]
+            row["once"] = recorded
     split = next(i for i, row in enumerate(tiny) if row["name"] == f"baseline-{ARCHS[0]}")
     return [*tiny[:split], *large, *tiny[split:]]
 
@@ -257,7 +281,6 @@ def sized(out: Path, name: str, model: Path, *more: str) -> dict[str, Any]:
         # Memory allocated before and after each phase, in the job's log.
         variable("VERL_LOGGING_LEVEL", "DEBUG"),
         *more,
-        good=(0, 1, 2),
     )
     watch = [OPERATOR, str(ROOT / "scripts/gpu/watch.py"), str(out / f"{name}-held.json")]
     return {**row, "command": [*watch, "--disk", str(ROOT.parent), "--", *row["command"]]}

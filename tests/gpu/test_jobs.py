@@ -57,6 +57,18 @@ def test_one_after_another_and_what_follows_a_failure_is_left_out(tmp_path: Path
     assert "the reason" in (tmp_path / "a/out/bad.log").read_text(encoding="utf-8")
 
 
+def test_a_command_can_wait_for_the_end_of_others_however_they_end(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    jobs = [
+        shell("after-all", f"echo last >>{order}", once=["good", "bad"]),
+        shell("good", f"sleep 0.3; echo good >>{order}"),
+        shell("bad", "exit 3"),
+    ]
+    done = run(tmp_path / "a", jobs)
+    assert order.read_text(encoding="utf-8").split() == ["good", "last"]
+    assert (done["bad"]["state"], done["after-all"]["state"]) == ("exit code 3", "ok")
+
+
 def test_the_hosts_memory_is_not_given_away_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

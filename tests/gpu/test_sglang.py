@@ -266,14 +266,33 @@ def test_every_job_of_a_visit_is_composed(tmp_path: Path, monkeypatch: pytest.Mo
         words = words[words.index("reproduce") :]
         engine, arch = (words[words.index(name) + 1] for name in ("--engine", "--arch"))
         overrides = words[words.index("--") + 1 :] if "--" in words else []
-        place = Target("gpu", engine, rollout="sglang")
+        rollout = words[words.index("--rollout") + 1]
+        place = Target("gpu", engine, rollout=rollout)
         chosen = [*place.overrides(), f"rehearsal/arch={arch}", *overrides]
         kinds.setdefault(json.dumps(chosen), []).append(job["name"])
     assert len(kinds) > 8
     for text in kinds:
         values = loaded("rehearsal", *json.loads(text)).composition.values
-        assert values["actor_rollout_ref"]["rollout"]["name"] == "sglang"
+        wanted = "sglang" if "rehearsal/rollout=sglang" in text else "vllm"
+        assert values["actor_rollout_ref"]["rollout"]["name"] == wanted
         # What replaces a variable of the job is text, as Ray wants it.
         job_env = (values["ray_kwargs"]["ray_init"].get("runtime_env") or {}).get("env_vars", {})
         assert all(isinstance(value, str) for value in job_env.values())
     assert os.environ.get("REPRISE_WRITTEN") is None
+
+
+@pytest.mark.parametrize("arch", SHAPES)
+def test_the_start_models_are_shipped(arch: str, tmp_path: Path) -> None:
+    from reprise.flows.start_model import start_model
+
+    model = start_model(Project(ROOT), arch)
+    config = json.loads((model.path / "config.json").read_text(encoding="utf-8"))
+    made = json.loads((model.path / "provenance.json").read_text(encoding="utf-8"))
+    assert made["weights_sha256"] == model.sha256
+    assert (made["settings"]["arch"], config["model_type"]) == (arch, arch.replace("-", "_"))
+    # SGLang's rotary kernel is taken by the sparse class alone.
+    assert config["head_dim"] == (64 if arch == "qwen3-moe" else 32)
+    assert 0.2 < made["expected_reward"] < 0.4
+    (tmp_path / "versions.lock").write_bytes((ROOT / "versions.lock").read_bytes())
+    with pytest.raises(OperatorError, match=r"model\.safetensors does not exist"):
+        start_model(Project(tmp_path), arch)

@@ -48,14 +48,15 @@ def test_the_stages_of_sglang_are_complete(
     names = [job["name"] for job in jobs]
     assert len(names) == len(set(names)) > 2
     for job in jobs:
-        assert set(job.get("after", ())) <= set(names), job["name"]
+        waits = {*job.get("after", ()), *job.get("once", ())}
+        assert waits <= set(names), job["name"]
         assert 0 < job["limit_s"] <= 1200
         files = [word for word in job["command"] if word.startswith(f"{ROOT}/scripts/")]
         assert all(Path(word).is_file() for word in files)
     chosen = runpy.run_path(str(VISIT))["chosen"](jobs, [names[-1]])
     assert chosen[-1]["name"] == names[-1]
     kept = [job["name"] for job in chosen]
-    assert all(set(job.get("after", ())) <= set(kept) for job in chosen)
+    assert all({*job.get("after", ()), *job.get("once", ())} <= set(kept) for job in chosen)
 
 
 @pytest.mark.parametrize("script", [VISIT, HISTORY])

@@ -10,6 +10,8 @@ import pytest
 
 from .conftest import PLUGINS, REPOSITORY
 
+pytestmark = pytest.mark.rehearsal
+
 PYTHON = REPOSITORY / ".venv-rehearsal/bin/python"
 HEAD = """
 import asyncio, os, sys, types
