@@ -63,6 +63,9 @@ system() {
     fact cpus "$(grep -c '^processor' /proc/cpuinfo)"
     grep -E '^(MemTotal|MemAvailable):' /proc/meminfo | sed 's/^/= memory /'
     [ ! -r /sys/fs/cgroup/memory.max ] || fact memory.limit "$(cat /sys/fs/cgroup/memory.max)"
+    [ ! -r /proc/sys/kernel/pid_max ] || fact pids.max "$(cat /proc/sys/kernel/pid_max)"
+    group=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/pids.max
+    [ ! -r "$group" ] || fact pids.limit "$(cat "$group")"
     grep -E '^Max (open files|processes|locked memory) ' /proc/self/limits | sed 's/^/= limit /'
 }
 

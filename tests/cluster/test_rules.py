@@ -149,6 +149,25 @@ def test_shared_memory() -> None:
     assert "--shm-size=614g" in found["n3"].fix and set(found) == {"n1", "n2", "n3"}
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("= pids.max 32768\n= pids.limit 4096\n", "control group is 4096"),
+        ("= pids.max 9000\n= pids.limit max\n", "kernel.pid_max is 9000"),
+        ("= pids.max 4194304\n", ""),
+    ],
+)
+def test_every_thread_counts_as_a_process(lines: str, said: str) -> None:
+    found = of(judged({"node1": base("node1") + lines}), "limits")
+    assert [said in finding.message for finding in found] == ([True] if said else [])
+
+
+def test_no_limit_of_processes_was_read() -> None:
+    text = re.sub("= limit Max processes.*\n", "", base("node1"))
+    (finding,) = of(judged({"node1": text}), "limits")
+    assert "processes not read" in finding.message
+
+
 def test_an_earlier_session_is_listed_and_left_alone() -> None:
     texts = fleet()
     texts["n1"] += (

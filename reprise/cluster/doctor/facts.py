@@ -144,6 +144,11 @@ class Facts:
                 return float("inf") if soft == "unlimited" else float(soft)
         return None
 
+    def number(self, key: str) -> float | None:
+        """A fact that is a count; infinity for `max`, None where it was not read."""
+        text = self.one(key) or ""
+        return float("inf") if text == "max" else float(text) if text.isdigit() else None
+
     def environment(self) -> dict[str, str]:
         """The requested variables that are set; passwords in addresses are masked."""
         return {name: text.strip() for name, text in self.pairs("env").items()}

@@ -19,6 +19,9 @@ _SOCKET_TAIL = 70
 _SOCKET_LIMIT = 107
 # Below these, Ray's logs and sockets do not fit even for a short job.
 _TEMP_MIB, _TEMP_FILES = 256, 10_000
+# One rehearsal on a GPU had about 1,800 threads on 32 cores (docs/gpu.md); a host with eight GPUs
+# runs several times that, and Kubernetes' usual limit is 4,096 for a pod.
+_LEAST_PROCESSES = 16_384
 
 
 def ports(context: Context, marks: Marks) -> None:
@@ -138,7 +141,7 @@ def shm(context: Context, marks: Marks) -> None:
 
 
 def limits(context: Context, marks: Marks) -> None:
-    """Open files and locked memory of a login on the host."""
+    """Open files, locked memory and processes of a login on the host."""
     profile = context.profile
     wanted = {"open files": float(profile.open_files)}
     if profile.memlock_unlimited and context.site.container.image is None:
@@ -156,6 +159,25 @@ def limits(context: Context, marks: Marks) -> None:
                 )
             else:
                 marks.good("limits", host.name)
+        _room_for_threads(host.name, facts, marks)
+
+
+def _room_for_threads(host: str, facts: Facts, marks: Marks) -> None:
+    """Every thread counts as a process: the lowest limit of kernel, control group and login."""
+    limits = {
+        "kernel.pid_max": facts.number("pids.max"),
+        "pids.max of the control group": facts.number("pids.limit"),
+        "ulimit -u": facts.limit("processes"),
+    }
+    known = {name: value for name, value in limits.items() if value is not None}
+    if not known:
+        marks.blank("limits.unread", host, name="processes")
+        return
+    name = min(known, key=known.__getitem__)
+    if known[name] < _LEAST_PROCESSES:
+        marks.warn("limits.processes", host, name=name, value=known[name], least=_LEAST_PROCESSES)
+    else:
+        marks.good("limits", host)
 
 
 def memory(context: Context, marks: Marks) -> None:
