@@ -69,6 +69,7 @@ def engines(bed: Bed) -> Iterator[list[BedHost]]:
         engine.wait(60)
 
 
+@pytest.mark.full
 def test_up_and_down_in_containers(bed: Bed, operator: Operator, engines: list[BedHost]) -> None:
     python = str(Path(RAY_PYTHON).resolve().parents[1])
     mounts = ["/usr:/usr:ro", "/etc/passwd:/etc/passwd:ro", f"{python}:{python}:ro"]

@@ -59,8 +59,9 @@ def assert_survived(command: Command, reference: Path, attempts: int = 2) -> Non
     assert facts.address is None and facts.watcher is None
 
 
+@pytest.mark.full
 def test_a_killed_trainer_goes_on_from_its_checkpoint(runs: Path) -> None:
-    """The one for CI: the step that both attempts trained came out the same."""
+    """The short one: the step that both attempts trained came out the same."""
     command = train(runs, total=4).start()
     folder = command.at_step(3)
     kill(titled(folder.name, "ray::WorkerDict"))

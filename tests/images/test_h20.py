@@ -134,6 +134,7 @@ def test_no_secret_no_cache_and_nothing_of_this_machine(stage: Stage, engine: En
     assert left_in(added, places) == []
 
 
+@pytest.mark.full
 def test_it_is_not_built_twice_and_two_builds_agree(stage: Stage, engine: Engine) -> None:
     first = files(engine, stage.image, stage.base)
     identity = stage.report["id"]
@@ -241,6 +242,7 @@ def test_carried_as_a_file(stage: Stage, engine: Engine, tmp_path: Path) -> None
     assert held == identity
 
 
+@pytest.mark.full
 def test_packages_of_one_date(stage: Stage, engine: Engine, tmp_path: Path) -> None:
     """A mirror that keeps what was asked of it, then has nothing but that: a snapshot."""
     mirror = Mirror(tmp_path, own_mirror())

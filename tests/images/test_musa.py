@@ -84,6 +84,7 @@ def test_without_what_the_site_brings_it_says_so(stage: Stage, engine: Engine) -
     assert rules == ["image-unresolved"] * 3
 
 
+@pytest.mark.full
 def test_wheels_and_patches_of_the_site(stage: Stage, engine: Engine, tmp_path: Path) -> None:
     place = stage.site / "patches" / "home%Megatron-LM"
     place.mkdir(parents=True)
