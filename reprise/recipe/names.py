@@ -6,6 +6,7 @@ import ast
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from reprise.core.errors import OperatorError
@@ -29,9 +30,8 @@ def class_fields(sources: Iterable[str], wanted: str) -> dict[str, str] | None:
     """
     classes: dict[str, ast.ClassDef] = {}
     for source in sources:
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.ClassDef):
-                classes.setdefault(node.name, node)
+        for name, node in _classes(source).items():
+            classes.setdefault(name, node)
 
     def fields(name: str, seen: frozenset[str]) -> dict[str, str]:
         node = classes.get(name)
@@ -50,6 +50,16 @@ def class_fields(sources: Iterable[str], wanted: str) -> dict[str, str] | None:
         return found
 
     return fields(wanted, frozenset()) if wanted in classes else None
+
+
+@lru_cache(maxsize=256)
+def _classes(source: str) -> dict[str, ast.ClassDef]:
+    """The classes of a module, the first of each name; a file is asked for several of them."""
+    found: dict[str, ast.ClassDef] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            found.setdefault(node.name, node)
+    return found
 
 
 def _is_property(item: ast.FunctionDef) -> bool:

@@ -28,6 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 from reprise.core.errors import OperatorError
 from reprise.core.nearby import did_you_mean, meant_word
 from reprise.recipe.config.apply import Target, apply, is_plain_add, repeated
+from reprise.recipe.config.kept import Kept
 from reprise.recipe.config.overrides import Fault, Line, fault, parse
 from reprise.recipe.config.reading import FastRepository, parse_once
 from reprise.recipe.config.refused import left_open
@@ -107,6 +108,7 @@ class _Loader:
         caching: Any = CachingConfigRepository(FastRepository(path))
         loader.repository = caching
         self.loader = loader
+        self.kept = Kept([folder for folder in (recipes, *search, tree.config) if folder])
         self.files: list[tuple[str, str]] = []
         self._groups: dict[str, bool] = {}
         self._composed: dict[tuple[str, tuple[str, ...]], tuple[bytes, list[tuple[str, str]]]] = {}
@@ -118,10 +120,14 @@ class _Loader:
         """
         asked = (name, tuple(overrides))
         if asked not in self._composed:
-            config = self.loader.load_configuration(
-                name, [_NO_SEARCHPATH, *overrides], RunMode.RUN, from_shell=False
-            )
-            self._composed[asked] = pickle.dumps(config), self.loader.files
+            found = self.kept.get(asked)
+            if found is None:
+                config = self.loader.load_configuration(
+                    name, [_NO_SEARCHPATH, *overrides], RunMode.RUN, from_shell=False
+                )
+                found = pickle.dumps(config), self.loader.files
+                self.kept.put(asked, found)
+            self._composed[asked] = found
         made, self.files = self._composed[asked]
         copied: DictConfig = pickle.loads(made)  # noqa: S301 - our own bytes
         return copied
@@ -150,10 +156,17 @@ def _base(loader: _Loader, name: str, groups: tuple[str, ...]) -> dict[str, Any]
 
     Not to be changed by the caller.
     """
+    asked = ("resolved", name, groups)
+    kept: dict[str, Any] | None = loader.kept.get(asked)
+    if kept is not None:
+        return kept
     config = loader.load(name, groups)
     with open_dict(config):
         config.pop("hydra", None)
-    return _resolved(config, [])
+    values = _resolved(config, [])
+    if "oc.env" not in repr(OmegaConf.to_container(config, resolve=False)):
+        loader.kept.put(asked, values)
+    return values
 
 
 def compose(
