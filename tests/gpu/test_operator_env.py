@@ -23,7 +23,7 @@ NOT_NEEDED = ("scipy", "vl_convert", "mypy", "hypothesis", "_pytest", "virtualen
 def project(tmp_path: Path) -> Path:
     """The project as unpart.py lays it down, beside the packages of this environment."""
     root, site = tmp_path / "project", tmp_path / "operator"
-    for folder in ("reprise", "scripts", "requirements", "plugins", "recipes/rehearsal/model"):
+    for folder in ("reprise", "scripts", "requirements", "plugins", "recipes/rehearsal"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
     for name in ("Makefile", "pyproject.toml", "versions.lock"):
