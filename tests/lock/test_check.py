@@ -17,7 +17,7 @@ TEXT = (ROOT / "versions.lock").read_text(encoding="utf-8")
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    for folder in ("requirements", "recipes/rehearsal/model"):
+    for folder in ("requirements", "recipes/rehearsal"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     (tmp_path / "versions.lock").write_text(TEXT)
     return tmp_path
