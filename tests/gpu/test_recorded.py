@@ -160,3 +160,18 @@ def test_the_round_trip_changes_nothing_but_the_rounding() -> None:
     trip = json.loads((HERE / "parity.json").read_text(encoding="utf-8"))["round_trip"]
     assert trip["missing"] == trip["extra"] == []
     assert trip["equal_to_the_rounded_checkpoint"] == trip["keys_in_checkpoint"] == 88
+
+
+def test_what_packed_experts_did_on_a_gpu_and_what_the_guard_counted() -> None:
+    folder = ROOT / "benchmarks/gpu/sglang"
+    runs = json.loads((folder / "runs.json").read_text(encoding="utf-8"))
+    left = {name: len(run["written"]["unwritten"]) for name, run in runs.items()}
+    packed = {name for name in runs if "packed" in name}
+    assert {name for name, count in left.items() if count} == packed
+    assert {left[name] for name in packed} == {6}
+    for path in folder.glob("*.jsonl"):
+        steps = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for step in steps[1:]:
+            difference = step["data"]["training/rollout_probs_diff_mean"]
+            assert (difference > 0.2) if path.stem in packed else (difference < 0.003)
+    assert (runs["moe-fsdp-packed-refused"]["reached"] or 0) == 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +97,22 @@ def test_packed_experts_end_the_run_and_their_parameters_are_named(tmp_path: Pat
     found = record(tmp_path)
     assert (found["parameters"], found["written"], found["rank"]) == (4, 1, 1)
     assert found["unchecked"] == ["scale"]
+
+
+def test_the_server_of_the_scheduler_ends_too_and_nothing_else(tmp_path: Path) -> None:
+    code = "from reprise_plugins.written_sglang import end_server; end_server()"
+    child = shlex.join([sys.executable, "-c", code])
+    outer = f"exec -a ray::Server bash -c {shlex.quote(f'bash -c {shlex.quote(child)}; sleep 60')}"
+    environment = {**os.environ, "PYTHONPATH": str(PLUGINS / "src")}
+    done = subprocess.run(
+        ["bash", "-c", f"({outer}); echo $?; exec sleep 0"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert done.stdout.split() == ["137"], done.stderr
 
 
 def test_unpacked_experts_reach_every_parameter(tmp_path: Path) -> None:

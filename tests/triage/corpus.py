@@ -669,6 +669,7 @@ def _shipped() -> list[Scenario]:
 
 
 _KNOWN = {
+    "failed-gpu-sglang-unwritten": ("weight_sync", 1026),
     "failed-cpu-weight-sync": ("weight_sync", 1100),
     "failed-gpu-fsdp-weight-names": ("weight_sync", 963),
     "failed-gpu-sglang-import": ("import_error", 986),

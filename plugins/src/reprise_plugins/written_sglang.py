@@ -8,6 +8,10 @@ SGLang logs an ``Exception`` of a plug-in and goes on, so a mismatch leaves as `
 import functools
 import importlib
 import os
+import signal
+import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 from reprise_plugins.bridge import BridgeMismatchError
@@ -42,6 +46,25 @@ def loaded(scheduler: Any) -> None:
     keep({**record, "parameters": len(named), "digests": digests(named)})
 
 
+def end_server() -> None:
+    """End the Ray actor that started this scheduler, so that the job fails now.
+
+    SGLang sends its parent SIGQUIT, which does not end verl's server actor: on an H200 the driver
+    waited for its 256 answers for ever.
+    """
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return
+        if command.startswith(b"ray::"):
+            os.kill(pid, signal.SIGKILL)
+            return
+        pid = int(status.partition("\nPPid:")[2].split()[0])
+
+
 def watch(runner: Any, scheduler: Any, how: str) -> None:
     """Wrap ``ModelRunner.update_weights_from_tensor`` and ``Scheduler.run_batch``."""
     guards: dict[int, tuple[Guard, Any]] = {}
@@ -60,15 +83,21 @@ def watch(runner: Any, scheduler: Any, how: str) -> None:
     @functools.wraps(run)
     def run_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = getattr(self, "server_args", None)
-        if not guards and getattr(arguments, "load_format", None) == "dummy" and how == FAIL:
-            raise UnwrittenError(
-                "a batch came before any weight update, and the weights are random "
-                "(load_format=dummy)"
-            )
-        if not guards and os.environ.get(DIGESTS, "").strip() == "1":
-            loaded(self)
-        for guard, model in guards.values():
-            guard.end(model.named_parameters())
+        try:
+            if not guards and getattr(arguments, "load_format", None) == "dummy" and how == FAIL:
+                raise UnwrittenError(
+                    "a batch came before any weight update, and the weights are random "
+                    "(load_format=dummy)"
+                )
+            if not guards and os.environ.get(DIGESTS, "").strip() == "1":
+                loaded(self)
+            for guard, model in guards.values():
+                guard.end(model.named_parameters())
+        except UnwrittenError:
+            traceback.print_exc()
+            sys.stderr.flush()
+            end_server()
+            raise
         return run(self, *args, **kwargs)
 
     runner.update_weights_from_tensor = update_weights_from_tensor
