@@ -122,9 +122,8 @@ def _reference(report: Report, project: Project, options: RehearsalOptions) -> N
         settings = " ".join(f"{name}={value}" for name, value in named if value)
         report.warn("reference-missing.before-other-settings", MODEL, settings=settings)
     elif not recorded.is_file():
-        more = "" if options.arch == "hy3" else f" --arch {options.arch}"
         report.warn(
             "reference-missing.before-none",
             str(recorded.parent),
-            options=place.options + more,
+            options=place.recording(options.arch),
         )

@@ -84,10 +84,9 @@ def judge_folder(
         )
     place = Target(state.platform or "cpu", state.engine or "fsdp", rollout=state.rollout or "vllm")
     arch = state.arch or "hy3"
-    _comparable(folder, state, place.reference(project, model, arch))
-    reference = load_reference(
-        _recorded(folder, place.reference(project, model, arch), place, arch)
-    )
+    recorded = place.reference(project, model, arch)
+    _comparable(folder, state, recorded)
+    reference = load_reference(_recorded(folder, recorded, place, arch))
     # Another layout computes the same thing on other GPUs: that is what the verdict is to say.
     laid_out = state.recipe_one_gpu is not None
     if laid_out and state.recipe_one_gpu == reference.provenance.get("recipe"):
@@ -167,10 +166,5 @@ def _recorded(folder: RunFolder, reference: Path, place: Target, arch: str) -> P
         "reference-missing.other-place",
         str(folder.path),
         place=place.name,
-        options=_recording(place, arch),
+        options=place.recording(arch),
     )
-
-
-def _recording(place: Target, arch: str) -> str:
-    """The options of `reprise baseline` that record the reference of `place` and `arch`."""
-    return place.options + ("" if arch == "hy3" else f" --arch {arch}")

@@ -68,13 +68,10 @@ class Target:
             ("rehearsal-platform.unknown", self.platform, PLATFORMS),
             ("rehearsal-engine.unknown", self.engine, ENGINES),
             ("rehearsal-layout.unknown", self.layout, LAYOUTS),
+            ("rehearsal-rollout.unknown", self.rollout, ROLLOUTS),
         ):
             if value not in known:
                 raise OperatorError(text, value, known=", ".join(known))
-        if self.rollout not in ROLLOUTS:
-            raise OperatorError(
-                "rehearsal-rollout.unknown", self.rollout, known=", ".join(ROLLOUTS)
-            )
         if self.platform == "cpu" and self.engine == "megatron":
             raise OperatorError("rehearsal-engine.needs-gpu", "megatron")
         if self.platform == "cpu" and self.rollout == "sglang":
@@ -105,6 +102,10 @@ class Target:
         """The options of `reprise reproduce` and `baseline` that choose this place."""
         more = "" if self.rollout == DEFAULT.rollout else f" --rollout {self.rollout}"
         return f"--platform {self.platform} --engine {self.engine}{more}"
+
+    def recording(self, arch: str) -> str:
+        """The options of `reprise baseline` that record the runs of the tiny model `arch` here."""
+        return self.options + ("" if arch == "hy3" else f" --arch {arch}")
 
     @property
     def machine(self) -> Machine:

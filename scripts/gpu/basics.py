@@ -1,4 +1,4 @@
-"""What env.py and te.py share: the project's root, a problem with its fix, whole files."""
+"""What env.py and its parts share: the project's root, a problem with its fix, whole files."""
 
 from __future__ import annotations
 

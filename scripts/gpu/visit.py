@@ -43,10 +43,20 @@ LIMITS = {"gib": 12, "limit_s": 1000}
 IN_PROJECT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def reproduce(name: str, engine: str, seed: int, *more: str, root: Path = ROOT) -> dict[str, Any]:
-    """A rehearsal run. 1 and 2 are verdicts too: whether it came to its end is in its run.json."""
+def reproduce(
+    name: str,
+    engine: str,
+    seed: int,
+    *more: str,
+    place: Sequence[str] = (),
+    root: Path = ROOT,
+) -> dict[str, Any]:
+    """A rehearsal run: options and overrides in `more`, `place` the words of another rollout.
+
+    1 and 2 are verdicts too: whether it came to its end is in its run.json.
+    """
     words = [OPERATOR, "-m", "reprise", "reproduce", "rehearsal", "--platform", "gpu"]
-    words += ["--engine", engine, "--seed", str(seed)]
+    words += ["--engine", engine, *place, "--seed", str(seed)]
     options = [word for word in more if word.startswith("--")]
     overrides = [word for word in more if not word.startswith("--")]
     if overrides:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from visit import IN_PROJECT, OPERATOR, ROOT, alone
+from visit import IN_PROJECT, OPERATOR, ROOT, alone, reproduce
 
 SGLANG = str(ROOT / ".venv-gpu-sglang/bin/python")
 VLLM = str(ROOT / ".venv-gpu/bin/python")
@@ -42,12 +42,9 @@ def trained(
     good: Sequence[int] = (0, 2),
 ) -> dict[str, Any]:
     """`reprise reproduce` with SGLang: options and overrides in `more`."""
-    words = [OPERATOR, "-m", "reprise", "reproduce", "rehearsal", "--platform", "gpu"]
-    words += ["--engine", engine, "--rollout", "sglang", "--arch", arch, "--seed", str(seed)]
-    options = [word for word in more if word.startswith("--")]
-    overrides = [word for word in more if not word.startswith("--")]
-    words += [*options, *(["--", *overrides] if overrides else [])]
-    return {"name": name, "command": [*alone(name, ROOT), *words], **LIMITS, "good": list(good)}
+    place = ("--rollout", "sglang", "--arch", arch)
+    row = reproduce(name, engine, seed, *more, place=place)
+    return {**row, **LIMITS, "good": list(good)}
 
 
 def environments(out: Path) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from reprise.recipe.config.overrides import Line
 from reprise.recipe.config.verltree import find_tree
 from reprise.recipe.load import Inputs, Loaded, load
 from reprise.recipe.setup import Setup
+from tests.gpu.leaves import leaves
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE_GPU = Target("gpu", "megatron")
@@ -58,15 +59,6 @@ def loaded(layout: str, *more: str) -> Loaded:
 def errors(made: Loaded) -> list[str]:
     report = check(made.composition, made.known, made.model, ROOT / "recipes")
     return [finding.rule for finding in report.errors()]
-
-
-def leaves(node: object, prefix: str = "") -> dict[str, object]:
-    if not isinstance(node, dict) or not node:
-        return {prefix: node}
-    found: dict[str, object] = {}
-    for key, value in node.items():
-        found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
-    return found
 
 
 def test_the_names_are_those_of_the_files() -> None:

@@ -20,6 +20,7 @@ from reprise.recipe.check import check
 from reprise.recipe.config.overrides import Line
 from reprise.recipe.config.verltree import find_tree
 from reprise.recipe.load import Inputs, Loaded, load
+from tests.gpu.leaves import leaves
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "recipes/rehearsal"
@@ -72,15 +73,6 @@ def loaded(recipe: str, *overrides: str, shape: Path | None = None) -> Loaded:
 
 def rehearsed(arch: str, *more: str) -> Loaded:
     return loaded("rehearsal", *SGLANG.overrides(), f"rehearsal/arch={arch}", *more)
-
-
-def leaves(node: object, prefix: str = "") -> dict[str, object]:
-    if not isinstance(node, dict) or not node:
-        return {prefix: node}
-    found: dict[str, object] = {}
-    for key, value in node.items():
-        found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
-    return found
 
 
 def own(node: object) -> dict[str, object]:

@@ -23,6 +23,7 @@ from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
 from reprise.recipe.config.verltree import find_tree
 from reprise.recipe.load import Inputs, Loaded, load
+from tests.gpu.leaves import leaves
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU_FSDP = Target("gpu", "fsdp")
@@ -40,15 +41,6 @@ def loaded_at(place: Target, *more: str) -> Loaded:
 
 def values(place: Target, *more: str) -> dict[str, Any]:
     return loaded_at(place, *more).composition.values
-
-
-def leaves(node: object, prefix: str = "") -> dict[str, object]:
-    if not isinstance(node, dict) or not node:
-        return {prefix: node}
-    found: dict[str, object] = {}
-    for key, value in node.items():
-        found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
-    return found
 
 
 def test_the_default_is_what_the_committed_runs_were_recorded_with() -> None:

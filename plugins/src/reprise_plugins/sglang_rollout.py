@@ -9,40 +9,31 @@ seed. SGLang calls a sample's seed ``sampling_seed``, refuses ``seed``, and read
 from typing import Any
 
 import ray
-from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 
+from reprise_plugins import rollout
 from reprise_plugins.bridges import BY_NAME
-from reprise_plugins.rollout import _PlainWorker, run_seed
-from reprise_plugins.seeds import sample_seed
 
 BY_NAME["seeds-sglang"].require()
 
 
-class SeededWorker(_PlainWorker):
-    """verl's worker, which gives each sample of a prompt a seed of its own."""
+class _SamplingSeed(rollout._PlainWorker):
+    """verl's worker, with a sample's seed under SGLang's name for it."""
 
     async def _run_agent_loop(
-        self, sampling_params: dict[str, Any], trajectory: dict[str, Any], **kwargs: Any
+        self, sampling_params: dict[str, Any], *args: Any, **more: Any
     ) -> Any:
-        seed = run_seed()
-        if seed is not None:
-            sampling_params = {
-                **sampling_params,
-                "sampling_seed": sample_seed(
-                    seed,
-                    int(trajectory["step"]),
-                    int(trajectory["sample_index"]),
-                    int(kwargs["session_id"]),
-                    bool(trajectory["validate"]),
-                ),
-            }
-        return await super()._run_agent_loop(sampling_params, trajectory, **kwargs)
+        names = {"seed": "sampling_seed"}
+        renamed = {names.get(key, key): value for key, value in sampling_params.items()}
+        return await super()._run_agent_loop(renamed, *args, **more)
 
 
-class SeededAgentLoopManager(AgentLoopManagerTQ):
-    """verl's manager with seeded workers."""
+class SeededWorker(rollout.SeededWorker, _SamplingSeed):
+    """The seeded worker, above the one that renames the seed."""
+
+
+class SeededAgentLoopManager(rollout.SeededAgentLoopManager):
+    """verl's manager with these workers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        run_seed()  # a bad value is reported here, in the trainer, not in a worker
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(SeededWorker)
