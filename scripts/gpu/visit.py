@@ -2,7 +2,7 @@
 """The commands of a visit to a GPU, for jobs.py: each stage is one list.
 
     python3 scripts/gpu/visit.py STAGE OUT [NAME ...]  writes OUT/jobs.json and runs it;
-        NAMEs: the sizes, or the beginnings of names of jobs (sglang, real)
+        NAMEs: the sizes, or names of jobs or their beginnings (sglang, real)
     python3 scripts/gpu/visit.py collect OUT           packs what came out into OUT/*.tar.xz
 
 Stages: `sglang` (SGLang as rollout: seeds and references of both Qwen3 shapes, the recipes'
@@ -187,10 +187,13 @@ def parity_alone(out: Path) -> list[dict[str, Any]]:
 
 
 def chosen(jobs: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """The jobs NAME, all without a name, and those that they wait for."""
+    """The jobs of that name or, where none has it, that begin so, and those that they wait for."""
     if not names:
         return list(jobs)
-    wanted = {row["name"] for row in jobs if any(row["name"].startswith(name) for name in names)}
+    known = {row["name"] for row in jobs}
+    exact = known.intersection(names)
+    beginnings = tuple(name for name in names if name not in exact)
+    wanted = exact | {name for name in known if name.startswith(beginnings)}
     for row in reversed(jobs):
         if row["name"] in wanted:
             wanted |= set(row.get("after", ()))
