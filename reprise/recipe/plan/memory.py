@@ -128,8 +128,12 @@ def _shards(setup: Setup) -> tuple[int, int]:
     """Over how many ranks the optimizer's state of dense and of expert weights is spread."""
     if not setup.get(f"{_ACTOR}.megatron.use_distributed_optimizer", True):
         return 1, 1
-    expert_group = setup.etp * setup.ep * setup.pp
-    return max(1, (setup.dp or 1) * setup.cp), max(1, setup.world // expert_group)
+    dense = max(1, (setup.dp or 1) * setup.cp)
+    if setup.ep == 1:
+        # Without expert parallelism Megatron counts experts as dense weights (`allreduce` of
+        # megatron/core/extensions/transformer_engine.py at 0823c731; measured with TP 2).
+        return dense, dense
+    return dense, max(1, setup.world // (setup.etp * setup.ep * setup.pp))
 
 
 def _optimizer_bytes(setup: Setup, stage: _Stage) -> int:

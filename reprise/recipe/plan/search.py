@@ -220,7 +220,8 @@ def _experts(counts: Parameters, ranks: int, tp: int) -> list[tuple[int, int]]:
     if not counts.experts:
         return [(1, 1)]
     pairs = [(ep, etp) for ep in divisors(counts.experts) for etp in sorted({1, tp})]
-    return [(ep, etp) for ep, etp in pairs if ranks % (ep * etp) == 0]
+    # recipe-parallel-experts-gradients: with EP 1 the experts are split as the rest.
+    return [(ep, etp) for ep, etp in pairs if ranks % (ep * etp) == 0 and (ep > 1 or etp == tp)]
 
 
 def _servers(base: Setup, nodes: int) -> list[int]:

@@ -124,6 +124,20 @@ def _experts_divide(setup: Setup, out: Judgement) -> None:
         )
 
 
+def _experts_gradients(setup: Setup, out: Judgement) -> None:
+    """Megatron counts experts as expert parallel only with EP above 1; else their gradients are
+    reduced as those of dense weights, which TP ranks with whole experts of their own do not share.
+    """
+    _only_megatron(setup)
+    if not _experts(setup):
+        raise NotApplicable("the model is dense")
+    out.show(f"EP {setup.ep} > 1, or ETP {setup.etp} == TP {setup.tp}")
+    if setup.ep == 1 and setup.etp != setup.tp:
+        out.error(
+            _ETP, "recipe-parallel-experts-gradients.not-shared", tp=setup.tp, etp=setup.etp
+        )
+
+
 def _dense(setup: Setup, out: Judgement) -> None:
     _only_megatron(setup)
     if _experts(setup):
@@ -335,6 +349,14 @@ RULES = (
         "recipe-parallel-experts-divide",
         Source(f"{_CORE}/transformer/transformer_config.py: num_moe_experts and EP"),
         _experts_divide,
+    ),
+    Rule(
+        "recipe-parallel-experts-gradients",
+        Source(
+            f"{_CORE}/extensions/transformer_engine.py: param.allreduce, and run: docs/gpu.md",
+            'setattr(param, "allreduce"',
+        ),
+        _experts_gradients,
     ),
     Rule(
         "recipe-parallel-dense",
