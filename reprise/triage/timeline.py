@@ -82,9 +82,10 @@ class Timeline:
         ]
         self.year = most_common_year(years)
         for scan in self.scans:
-            for group in scan.groups.values():
-                for event in _once(group):
-                    self._complete(event, scan)
+            found = [event for group in scan.groups.values() for event in _once(group)]
+            for event in found:
+                self._complete(event, scan)
+            _fill_stamps(found)
 
     def _complete(self, event: Event, scan: FileScan) -> None:
         if not event.ip and event.pid:
@@ -197,6 +198,19 @@ def _epochs(scan: FileScan) -> int:
     marks = [mark.epoch for mark in (*scan.success, *scan.teardown)]
     events = [group.late.epoch for group in scan.groups.values()]
     return max([scan.epoch, *marks, *events], default=0)
+
+
+def _fill_stamps(events: Sequence[Event]) -> None:
+    """Give lines before a file's first time stamp that stamp: they were written no later.
+
+    Without it they would come after every line with a stamp, even those that follow them.
+    """
+    stamp = None
+    for event in sorted(events, key=lambda one: one.line, reverse=True):
+        if event.stamp is None:
+            event.stamp = stamp
+        else:
+            stamp = event.stamp
 
 
 def _once(group: Group) -> list[Event]:

@@ -670,6 +670,8 @@ def _shipped() -> list[Scenario]:
 
 _KNOWN = {
     "failed-gpu-sglang-unwritten": ("weight_sync", 1026),
+    "failed-gpu-sglang-guard": ("weight_sync", 1018),
+    "failed-gpu-port-race": ("port_in_use", 1045),
     "failed-cpu-weight-sync": ("weight_sync", 1100),
     "failed-gpu-fsdp-weight-names": ("weight_sync", 963),
     "failed-gpu-sglang-import": ("import_error", 986),
@@ -691,7 +693,7 @@ _KNOWN = {
     "hydra-key": ("config_error", 8),
     "hydra-syntax": ("config_error", 1),
 }
-_STATES = {"py-interrupt": OPEN, "py-good": GOOD}
+_STATES = {"py-interrupt": OPEN, "py-good": GOOD, "failed-gpu-killed-rank": NO_PRIMARY}
 
 
 def _recorded() -> list[Scenario]:

@@ -6,13 +6,14 @@ guard that could not have failed is listed as undecided, never as passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from reprise.core.findings import State
 from reprise.curves.checks.levels import Level, compare_levels
+from reprise.curves.checks.soundness import CLIP_RATIO, clipped, longest
 from reprise.curves.reference import Reference
 from reprise.curves.result import CheckResult, found, number
 from reprise.curves.spread import ALPHA, BORROWED
@@ -51,7 +52,7 @@ _LEVELS = (
     _Guard("guard-tokens", "perf/total_num_tokens", Level(_TINY, 1.25, 2.0, 0.06, 0.05)),
 )
 _SHARES = (
-    ("guard-clip-ratio", "response_length/clip_ratio", _SHARE_MATERIAL),
+    ("guard-clip-ratio", CLIP_RATIO, _SHARE_MATERIAL),
     ("guard-aborted", "response/aborted_ratio", _ABORTED_MATERIAL),
 )
 
@@ -187,6 +188,13 @@ def _tail_from(series: Series, bad: Callable[[np.ndarray], np.ndarray], steps: i
     return int(series.steps[start])
 
 
+def _shares(metric: str, tables: Sequence[MetricTable], steps: int) -> list[Series]:
+    if metric != CLIP_RATIO:
+        return [table.series(metric).finite().between(1, steps) for table in tables]
+    limit = longest(*tables)
+    return [clipped(table, limit).between(1, steps) for table in tables]
+
+
 def _share(
     rule: str,
     metric: str,
@@ -196,8 +204,7 @@ def _share(
     steps: int,
 ) -> CheckResult:
     """A share between 0 and 1 against the highest reference run, and saturated to the end."""
-    run = table.series(metric).finite().between(1, steps)
-    seeds = [one.series(metric).finite().between(1, steps) for one in reference.runs]
+    run, *seeds = _shares(metric, (table, *reference.runs), steps)
     if len(run):
         start = _tail_from(run, lambda values: values >= _CLIPPED, steps)
         usual = any(_tail_from(s, lambda v: v >= _CLIPPED, steps) is not None for s in seeds)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from reprise.core.findings import State
 from reprise.curves.result import CheckResult, found, note
-from reprise.metrics import MetricTable, spans
+from reprise.metrics import MetricTable, Series, spans
 
-__all__ = ["Event", "collapse_events", "complete", "finite"]
+__all__ = ["CLIP_RATIO", "Event", "clipped", "collapse_events", "complete", "finite", "longest"]
 
 # Metrics that every training step needs: a NaN there ends the experiment even if it happens once.
 _VITAL = ("actor/grad_norm", "actor/loss", "actor/pg_loss", "critic/rewards/mean")
 _ALL_CLIPPED = 0.99
+CLIP_RATIO = "response_length/clip_ratio"
 
 
 def complete(table: MetricTable, metric: str, expected: int) -> CheckResult:
@@ -65,6 +66,29 @@ class Event:
         return f"{self.metric} {self.what} at step {self.step}"
 
 
+def longest(*tables: MetricTable) -> float:
+    """The longest answer of all steps of all runs, in tokens; NaN where none has that metric."""
+    found = [table.series("response_length/max").finite().values for table in tables]
+    return float(max((values.max() for values in found if len(values)), default=np.nan))
+
+
+def clipped(table: MetricTable, limit: float) -> Series:
+    """The share of answers that ended at the limit, where a longer answer than the step's is known.
+
+    verl's clip ratio is the share of answers as long as the step's padded batch
+    (verl/trainer/ppo/metric_utils.py). Where the batch is padded to its longest answer, answers of
+    one length give 1 far below the limit. `limit`: longest(); NaN leaves the ratio as it is.
+    """
+    ratio = table.series(CLIP_RATIO).finite()
+    lengths: dict[int, float] = {}
+    for name in ("response_length/max", "response_length/mean"):
+        series = table.series(name).finite()
+        for step, value in zip(series.steps.tolist(), series.values.tolist(), strict=True):
+            lengths[step] = max(value, lengths.get(step, value))
+    below = np.array([lengths.get(step, np.inf) < limit for step in ratio.steps.tolist()], bool)
+    return replace(ratio, values=np.where(below, 0.0, ratio.values))
+
+
 def collapse_events(table: MetricTable, reward: str) -> list[Event]:
     """What broke and in which order: first NaN or Inf of each metric, reward collapse, clipping.
 
@@ -78,7 +102,7 @@ def collapse_events(table: MetricTable, reward: str) -> list[Event]:
             first = int(series.steps[bad][0])
             events.append(Event(first, name, "is NaN or Inf"))
     events += _fall(table, reward)
-    clip = table.series("response_length/clip_ratio").finite()
+    clip = clipped(table, longest(table))
     if len(clip) and clip.values[0] < _ALL_CLIPPED <= clip.values[-1]:
         start = _start_of_tail(clip.values >= _ALL_CLIPPED)
         text = "reaches 1.0 and stays (every answer runs into the length limit)"

@@ -133,9 +133,7 @@ def _experts_gradients(setup: Setup, out: Judgement) -> None:
         raise NotApplicable("the model is dense")
     out.show(f"EP {setup.ep} > 1, or ETP {setup.etp} == TP {setup.tp}")
     if setup.ep == 1 and setup.etp != setup.tp:
-        out.error(
-            _ETP, "recipe-parallel-experts-gradients.not-shared", tp=setup.tp, etp=setup.etp
-        )
+        out.error(_ETP, "recipe-parallel-experts-gradients.not-shared", tp=setup.tp, etp=setup.etp)
 
 
 def _dense(setup: Setup, out: Judgement) -> None:
