@@ -88,9 +88,9 @@ def locked_versions(requirements: Path) -> dict[str, str]:
 def model_key(settings: ModelSettings, train_sha256: str, versions: Mapping[str, str]) -> str:
     """The name of a built model: architecture and 16 hex digits over all its inputs.
 
-    These are the builder's source, the shape, settings, training file and the locked versions of the
-    packages that compute. The processor is not part of it: another kind may round otherwise, so
-    provenance.json records the digest of the resulting weights.
+    These are the builder's source, the shape, the settings, the training file and the locked
+    versions of the packages that compute. The processor is not part of it: another kind may round
+    otherwise, so provenance.json records the digest of the resulting weights.
     """
     content = {
         "builder": sha256_file(BUILDER),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ARCHITECTURES", "DEFAULT_ARCH", "SHAPES", "Shape"]
+__all__ = ["ARCHITECTURES", "DEFAULT_ARCH", "SHAPES", "Shape", "arch_of"]
 
 SHAPES = Path(__file__).with_name("shapes.toml")
 """The file, which build_model.py reads by itself."""
@@ -17,6 +17,7 @@ SHAPES = Path(__file__).with_name("shapes.toml")
 class Shape:
     """A table [shape.NAME]; the head of the file explains its keys."""
 
+    model_type: str
     config: str
     model: str
     start_model: str = ""
@@ -30,3 +31,9 @@ ARCHITECTURES = {name: Shape(**table) for name, table in _READ["shape"].items()}
 """The shapes that build_model.py makes, by name."""
 DEFAULT_ARCH: str = _READ["default"]
 """The shape of a run that names none."""
+
+
+def arch_of(model_type: str) -> str | None:
+    """The shape of models with this `model_type`; None where no tiny model has it."""
+    found = (name for name, shape in ARCHITECTURES.items() if shape.model_type == model_type)
+    return next(found, None)
