@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from reprise.rehearsal.shapes import ARCHITECTURES, DEFAULT_ARCH
+
 __all__ = [
     "AcceptOption",
     "AlgorithmOption",
@@ -44,6 +46,7 @@ VerlOption = Annotated[
 ]
 
 # Where and when it runs.
+_OTHERS = ", ".join(name for name in ARCHITECTURES if name != DEFAULT_ARCH)
 PlatformOption = Annotated[
     str, typer.Option(help="Platform of the rehearsal: cpu (default) or gpu.")
 ]
@@ -55,7 +58,7 @@ RolloutOption = Annotated[
 ]
 ArchOption = Annotated[
     str,
-    typer.Option(help="Tiny model of this architecture: hy3 (default), qwen3-moe or qwen3."),
+    typer.Option(help=f"Tiny model of this shape: {DEFAULT_ARCH} (default), {_OTHERS}."),
 ]
 LayoutOption = Annotated[
     str,

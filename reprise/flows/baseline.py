@@ -22,6 +22,7 @@ from reprise.flows.preconditions import check_preconditions
 from reprise.flows.rehearsal import MODEL, Rehearsal, RehearsalOptions
 from reprise.flows.target import DEFAULT, Target
 from reprise.rehearsal.caps import caps
+from reprise.rehearsal.shapes import DEFAULT_ARCH
 from reprise.runs.state.folder import RunFolder, readable_runs
 from reprise.runs.state.state import RunStatus
 
@@ -41,7 +42,7 @@ class BaselineOptions:
     replace: bool = False
     quiet: bool = False
     place: Target = DEFAULT
-    arch: str = "hy3"
+    arch: str = DEFAULT_ARCH
 
     def rehearsal(self) -> RehearsalOptions:
         """What each of the recorded runs has in common."""

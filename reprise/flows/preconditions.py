@@ -15,6 +15,7 @@ from reprise.core.files import nearest_existing
 from reprise.core.findings import Check, Report, State
 from reprise.core.project import Project
 from reprise.flows.rehearsal import MODEL, Rehearsal, RehearsalOptions
+from reprise.rehearsal.shapes import DEFAULT_ARCH
 
 __all__ = ["check_preconditions"]
 
@@ -117,8 +118,9 @@ def _reference(report: Report, project: Project, options: RehearsalOptions) -> N
     """Warn before the training, not after it, that nothing is recorded to judge the run by."""
     place = options.place
     recorded = place.reference(project, MODEL, options.arch) / "reference.toml"
-    if (options.arch != "hy3" and place.rollout != "sglang") or options.algo:
-        named = (("ARCH", options.arch if options.arch != "hy3" else ""), ("ALGO", options.algo))
+    other = options.arch if options.arch != DEFAULT_ARCH else ""
+    if (other and place.rollout != "sglang") or options.algo:
+        named = (("ARCH", other), ("ALGO", options.algo))
         settings = " ".join(f"{name}={value}" for name, value in named if value)
         report.warn("reference-missing.before-other-settings", MODEL, settings=settings)
     elif not recorded.is_file():

@@ -33,12 +33,12 @@ from reprise.recipe.load import Inputs, load
 from reprise.recipe.setup import Setup
 from reprise.rehearsal.caps import caps
 from reprise.rehearsal.model import (
-    ARCHITECTURES,
     ModelSettings,
     TinyModel,
     ensure_model,
     locked_versions,
 )
+from reprise.rehearsal.shapes import ARCHITECTURES, DEFAULT_ARCH
 from reprise.rehearsal.toy import ToyData, write_toy
 from reprise.runs.ray.alone import alone_on_this_machine
 from reprise.runs.ray.jobs import Jobs, import_jobs_sdk
@@ -58,8 +58,7 @@ __all__ = ["Ended", "Rehearsal", "RehearsalOptions"]
 MODEL = "rehearsal"
 COMMAND = "reproduce"
 RECIPE = f"{MODEL}/recipe"
-# Start models that SGLang runs: its rotary kernel takes heads of 64 and up, those of Hy3 have 32.
-_WITH_SGLANG = ("qwen3", "qwen3-moe")
+_WITH_SGLANG = tuple(sorted(name for name, shape in ARCHITECTURES.items() if shape.sglang))
 _ENDED = {
     AttemptOutcome.SUCCEEDED: "run-succeeded.ended",
     AttemptOutcome.FAILED: "run-failed.ended",
@@ -91,7 +90,7 @@ class RehearsalOptions:
     seed: int = 1
     steps: int | None = None
     ranks: int = 1
-    arch: str = "hy3"
+    arch: str = DEFAULT_ARCH
     algo: str = ""
     overrides: tuple[str, ...] = ()
     label: str = ""
@@ -175,7 +174,7 @@ class Rehearsal:
         """The run's own Hydra overrides, in the order of the command line."""
         options = self.options
         result = [*options.place.overrides(), f"data.seed={options.seed}"]
-        if options.arch != "hy3":
+        if options.arch != DEFAULT_ARCH:
             result.append(f"rehearsal/arch={options.arch}")
         if options.algo:
             result.append(f"algorithms={options.algo}")

@@ -15,6 +15,7 @@ from reprise.flows.judge.judging import AnyRun, judge_any, open_run, write_any
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.flows.target import Target
 from reprise.recipe.folders import recipe_folder
+from reprise.rehearsal.shapes import DEFAULT_ARCH
 from reprise.runs.state.folder import RunFolder, find_run, newest_finished
 from reprise.runs.state.state import RunState, RunStatus
 from reprise.runs.supervise.resume import steps_missing
@@ -83,7 +84,7 @@ def judge_folder(
             folder=shlex.quote(str(folder.path)),
         )
     place = Target(state.platform or "cpu", state.engine or "fsdp", rollout=state.rollout or "vllm")
-    arch = state.arch or "hy3"
+    arch = state.arch or DEFAULT_ARCH
     recorded = place.reference(project, model, arch)
     _comparable(folder, state, recorded)
     reference = load_reference(_recorded(folder, recorded, place, arch))
@@ -152,7 +153,7 @@ def _comparable(folder: RunFolder, state: RunState, reference: Path) -> None:
     """Refuse a run without a reference: of another algorithm, or an architecture without one."""
     named = (("arch", state.arch), ("algo", state.algo))
     other = [f"{name}={value}" for name, value in named if value]
-    if other in ([], ["arch=hy3"]):
+    if other in ([], [f"arch={DEFAULT_ARCH}"]):
         return
     if not state.algo and (reference / "reference.toml").is_file():
         return

@@ -13,6 +13,7 @@ from reprise.core.project import Project
 from reprise.lock.model import Shipped
 from reprise.lock.read import read_lock
 from reprise.rehearsal.model import ModelSettings, TinyModel, ensure_model, locked_versions
+from reprise.rehearsal.shapes import ARCHITECTURES, DEFAULT_ARCH
 from reprise.rehearsal.start_model import WEIGHTS, compare_weights, shipped_model
 from reprise.rehearsal.toy import write_toy
 
@@ -31,12 +32,12 @@ def _locked(project: Project, name: str) -> tuple[Path, Shipped]:
     return (project.root / entry.path).parent, entry
 
 
-def start_model(project: Project, arch: str = "hy3") -> TinyModel:
+def start_model(project: Project, arch: str = DEFAULT_ARCH) -> TinyModel:
     """The start model of `arch` that is shipped with the project, each file checked by the lock.
 
     Nothing is trained. Raises OperatorError when a file is missing or differs.
     """
-    folder, entry = _locked(project, ENTRY if arch == "hy3" else f"{ENTRY}-{arch}")
+    folder, entry = _locked(project, ARCHITECTURES[arch].start_model)
     return shipped_model(folder, entry.digests())
 
 

@@ -15,6 +15,7 @@ from reprise.lock.read import read_lock
 from reprise.machines.registry import machine_named
 from reprise.recipe.config.verltree import VerlTree, find_tree
 from reprise.recipe.folders import recipe_folder
+from reprise.rehearsal.shapes import DEFAULT_ARCH
 
 __all__ = [
     "DEFAULT",
@@ -105,7 +106,7 @@ class Target:
 
     def recording(self, arch: str) -> str:
         """The options of `reprise baseline` that record the runs of the tiny model `arch` here."""
-        return self.options + ("" if arch == "hy3" else f" --arch {arch}")
+        return self.options + ("" if arch == DEFAULT_ARCH else f" --arch {arch}")
 
     @property
     def machine(self) -> Machine:
@@ -117,7 +118,7 @@ class Target:
         """The Hydra overrides that choose this place; none for the recipe's own."""
         if self.default:
             return []
-        # The recipes with SGLang are those of S5000: their Megatron settings, not Hy3's.
+        # The recipes with SGLang are those of S5000: their Megatron settings, not those of H20.
         sglang = self.rollout == "sglang"
         engine = "megatron-s5000" if sglang and self.engine == "megatron" else self.engine
         chosen = [f"rehearsal/platform={self.platform}", f"rehearsal/engine={engine}"]
@@ -187,12 +188,12 @@ class Target:
         before = os.environ.get("LD_LIBRARY_PATH", "")
         return {"LD_LIBRARY_PATH": ":".join([*folders, before]).strip(":")} if folders else {}
 
-    def reference(self, project: Project, model: str, arch: str = "hy3") -> Path:
+    def reference(self, project: Project, model: str, arch: str = DEFAULT_ARCH) -> Path:
         """The folder of the runs of the tiny model `arch` that were recorded here."""
         folder = recipe_folder(project.recipes, model) / "reference"
         names = [] if self.default else [self.platform, self.engine]
         names += [] if self.rollout == DEFAULT.rollout else [self.rollout]
-        names += [] if arch == "hy3" else [arch]
+        names += [] if arch == DEFAULT_ARCH else [arch]
         return folder.with_name("-".join([folder.name, *names]))
 
 

@@ -135,6 +135,8 @@ class Accelerator(Protocol):
     `--num-gpus` from the hostfile's slots."""
     visible_variables: Sequence[str]
     """Variables that hide GPUs from a process."""
+    refused_variables: Mapping[str, str]
+    """Variables that no login may set, whatever their value, and what stops where one is set."""
     interface_variables: Sequence[str]
     """Variables that name the network interface of collectives, set on every node."""
     gid_variables: Sequence[str]

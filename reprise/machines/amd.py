@@ -55,6 +55,10 @@ class Amd:
     torch_device = "cuda"
     ray_counts = True
     visible_variables: Sequence[str] = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    # ray/_private/accelerators/amd_gpu.py; verl 0.9.0, single_controller/base/worker.py.
+    refused_variables: Mapping[str, str] = {
+        "ROCR_VISIBLE_DEVICES": "Ray stops without HIP_VISIBLE_DEVICES, verl's workers with it"
+    }
     interface_variables: Sequence[str] = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
     gid_variables: Sequence[str] = ("NCCL_IB_GID_INDEX",)
     rdma_variables: Sequence[str] = ("NCCL_IB_HCA", "NCCL_IB_DISABLE")

@@ -36,6 +36,7 @@ class MooreThreads:
     # resource stays Ray's own GPU (quick start of verl-hardware-plugin).
     ray_counts = False
     visible_variables: Sequence[str] = ("CUDA_VISIBLE_DEVICES", "MUSA_VISIBLE_DEVICES")
+    refused_variables: Mapping[str, str] = {}
     interface_variables: Sequence[str] = ("MCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
     gid_variables: Sequence[str] = ("MCCL_IB_GID_INDEX",)
     rdma_variables: Sequence[str] = ("MCCL_IB_HCA",)

@@ -24,6 +24,7 @@ class NoAccelerator:
     torch_device = "cpu"
     ray_counts = False
     visible_variables: Sequence[str] = ()
+    refused_variables: Mapping[str, str] = {}
     interface_variables: Sequence[str] = ("GLOO_SOCKET_IFNAME",)
     gid_variables: Sequence[str] = ()
     rdma_variables: Sequence[str] = ()

@@ -52,6 +52,7 @@ class Nvidia:
     torch_device = "cuda"
     ray_counts = True
     visible_variables: Sequence[str] = ("CUDA_VISIBLE_DEVICES",)
+    refused_variables: Mapping[str, str] = {}
     interface_variables: Sequence[str] = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
     gid_variables: Sequence[str] = ("NCCL_IB_GID_INDEX",)
     rdma_variables: Sequence[str] = ("NCCL_IB_HCA", "NCCL_IB_DISABLE")

@@ -21,6 +21,10 @@ class Profile(BaseModel):
     """Regular expressions, one of which a GPU's name matches."""
     memory_mib: Annotated[int, Field(ge=0)] = 0
     """Least memory of a GPU."""
+    gpu: str = ""
+    """A GPU's name and size, for a recipe card."""
+    bf16_tflops: Annotated[float, Field(gt=0)] | None = None
+    """Its dense peak in bfloat16, where its maker states it; None: a recipe card has to."""
     ray_variables: dict[str, str] = Field(default_factory=dict)
     ray_flags: tuple[str, ...] = ()
     container_flags: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""How transformers and vLLM read one config.json: they use different names for hy_v3."""
+"""How transformers and vLLM read one config.json: they may use different names for one thing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from reprise.core.findings import Severity
 from reprise.core.rules import text_of
+from reprise.models.families import Readers, family
 
 __all__ = ["ConfigFault", "config_faults", "impossible_count", "layer_numbers", "text_config"]
 
@@ -37,8 +38,8 @@ def config_faults(
     found = _against_weights(config, tensors or {})
     if not config.get("model_type"):
         found.append(_fault("model-config.no-type"))
-    if config.get("model_type") == "hy_v3":
-        found += _hy_v3(config)
+    if (readers := family(config).readers) is not None:
+        found += _two_readers(config, readers)
     return found
 
 
@@ -104,35 +105,32 @@ def _against_weights(
     return found
 
 
-# Keys that only vLLM's class reads; in transformers' class they are always true
-# (transformers 5.6 modeling_hy_v3.py; vLLM 0.23 to 0.27 transformers_utils/configs/hy_v3.py).
-_BUILT_IN = ("qk_norm", "route_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias")
-
-
-def _hy_v3(config: Mapping[str, Any]) -> list[ConfigFault]:
-    """The two sets of names of hy_v3: sizes and switches that one of the readers lacks."""
+def _two_readers(config: Mapping[str, Any], readers: Readers) -> list[ConfigFault]:
+    """Two sets of names for one thing: sizes and switches that one of the readers lacks."""
     found = []
+    ours, theirs = readers.expert_width
     expert = {
-        "transformers": ("moe_intermediate_size", config.get("moe_intermediate_size", 1536)),
-        "vLLM": ("expert_hidden_dim", config.get("expert_hidden_dim", 1536)),
+        "transformers": (ours, config.get(ours, readers.default_width)),
+        "vLLM": (theirs, config.get(theirs, readers.default_width)),
     }
     if expert["transformers"][1] != expert["vLLM"][1]:
-        if "expert_hidden_dim" in config:
+        if theirs in config:
             found.append(_differs("the width of an expert", expert))
         else:  # as transformers saves it
             found.append(_fault("model-config.no-width", width=expert["transformers"][1]))
+    count = readers.dense_count
     dense = {
-        "transformers": ("mlp_layer_types", _dense_layers(config)),
-        "vLLM": ("first_k_dense_replace", config.get("first_k_dense_replace", 1)),
+        "transformers": (readers.dense_kinds, _dense_layers(config, readers)),
+        "vLLM": (count, config.get(count, readers.default_dense)),
     }
     if dense["transformers"][1] != dense["vLLM"][1]:
         found.append(_differs("the number of dense layers before the sparse ones", dense))
-    if config.get("router_scaling_factor") is None:
+    if config.get(readers.factor) is None:
         found.append(_fault("model-config.no-scaling-factor"))
-    for key in _BUILT_IN:
+    for key in readers.built_in:
         if config.get(key) is False:
             found.append(_fault("model-config.switch-off", key=key))
-    if "enable_moe_fp32_combine" not in config:
+    if readers.unlike not in config:
         found.append(_fault("model-config.combine-not-stated"))
     return found
 
@@ -143,10 +141,10 @@ def _differs(what: str, readers: Mapping[str, tuple[str, object]]) -> ConfigFaul
     return _fault("model-config.readers-differ", what=what, values=values, keys=keys)
 
 
-def _dense_layers(config: Mapping[str, Any]) -> int | str:
+def _dense_layers(config: Mapping[str, Any], readers: Readers) -> int | str:
     """How many leading layers transformers makes dense; a text for any other pattern."""
-    kinds = config.get("mlp_layer_types")
+    kinds = config.get(readers.dense_kinds)
     if not isinstance(kinds, list):
-        return 1
+        return readers.default_dense
     count = next((place for place, kind in enumerate(kinds) if kind != "dense"), len(kinds))
     return count if "dense" not in kinds[count:] else "a pattern that is not dense layers first"

@@ -1,16 +1,18 @@
 """Names and shapes of the tensors of some architectures, for machines without transformers.
 
-From transformers 5.6.0, `models/<model_type>/modeling_<model_type>.py` and its conversion mapping,
-in the names that are saved to files; a test compares each table with the class itself. A config
-that does not state a size which the table needs has no table: a default would be a guess.
+families.toml says what a class has; here is what follows for the tensors of a config, in the names
+that are saved to files. A config that does not state a size which the table needs has no table: a
+default would be a guess.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from reprise.models.families import Family, Sparse, Tensors, families
 
 __all__ = ["Table", "expected_tensors"]
 
@@ -38,8 +40,9 @@ class Table:
 class _Sizes:
     """The sizes of a config; a missing one raises KeyError, of another type TypeError."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], derived: bool) -> None:
         self.config = config
+        self.derived = derived
 
     def __call__(self, *names: str) -> int:
         """The first of `names` that the config has."""
@@ -52,8 +55,8 @@ class _Sizes:
         raise KeyError(names[0])
 
     def head(self) -> int:
-        """head_dim, else hidden_size / heads (the rule of llama, mistral, mixtral, qwen2)."""
-        if self.config.get("head_dim") is not None:
+        """head_dim; where it may be derived, else hidden_size / heads."""
+        if not self.derived or self.config.get("head_dim") is not None:
             return self("head_dim")
         return self("hidden_size") // self("num_attention_heads")
 
@@ -62,15 +65,15 @@ class _Sizes:
         return self.config.get(name) is True
 
 
-def _attention(size: _Sizes, head: int, bias: str = "", norms: bool = False) -> Shapes:
-    """Separate q, k, v and o; `bias` has the letters of the projections with a bias."""
-    hidden, q = size("hidden_size"), size("num_attention_heads") * head
-    kv = size("num_key_value_heads") * head
+def _attention(size: _Sizes, biases: str, norms: bool) -> Shapes:
+    """Separate q, k, v and o; `biases` has the letters of the projections with a bias."""
+    hidden, head = size("hidden_size"), size.head()
+    q, kv = size("num_attention_heads") * head, size("num_key_value_heads") * head
     found: Shapes = {
         "self_attn.q_proj.weight": (q, hidden), "self_attn.k_proj.weight": (kv, hidden),
         "self_attn.v_proj.weight": (kv, hidden), "self_attn.o_proj.weight": (hidden, q),
     }  # fmt: skip
-    for letter in bias:
+    for letter in biases:
         name = f"self_attn.{letter}_proj"
         found[f"{name}.bias"] = found[f"{name}.weight"][:1]
     if norms:
@@ -78,94 +81,17 @@ def _attention(size: _Sizes, head: int, bias: str = "", norms: bool = False) -> 
     return found
 
 
-def _mlp(prefix: str, hidden: int, width: int) -> Shapes:
-    return {
-        f"{prefix}.gate_proj.weight": (width, hidden),
-        f"{prefix}.up_proj.weight": (width, hidden),
-        f"{prefix}.down_proj.weight": (hidden, width),
-    }
-
-
-def _norms(hidden: int, *names: str) -> Shapes:
-    return {f"{name}.weight": (hidden,) for name in names}
-
-
-_TWO = ("input_layernorm", "post_attention_layernorm")
-
-
-def _llama(size: _Sizes, _: int) -> Shapes:
-    bias = "qkvo" if size.flag("attention_bias") else ""
-    hidden, width = size("hidden_size"), size("intermediate_size")
-    found = _attention(size, size.head(), bias) | _mlp("mlp", hidden, width) | _norms(hidden, *_TWO)
-    if size.flag("mlp_bias"):
-        found |= {k[:-6] + "bias": v[:1] for k, v in found.items() if k.startswith("mlp.")}
-    return found
-
-
-def _mistral(size: _Sizes, _: int) -> Shapes:
-    hidden, width = size("hidden_size"), size("intermediate_size")
-    return _attention(size, size.head()) | _mlp("mlp", hidden, width) | _norms(hidden, *_TWO)
-
-
-def _qwen2(size: _Sizes, _: int) -> Shapes:
-    hidden, width = size("hidden_size"), size("intermediate_size")
-    return _attention(size, size.head(), "qkv") | _mlp("mlp", hidden, width) | _norms(hidden, *_TWO)
-
-
-def _qwen3(size: _Sizes, _: int) -> Shapes:
-    bias = "qkvo" if size.flag("attention_bias") else ""
-    hidden, width = size("hidden_size"), size("intermediate_size")
-    attention = _attention(size, size("head_dim"), bias, norms=True)
-    return attention | _mlp("mlp", hidden, width) | _norms(hidden, *_TWO)
-
-
-def _qwen3_moe(size: _Sizes, layer: int) -> Shapes:
-    hidden, experts = size("hidden_size"), size("num_experts")
-    bias = "qkvo" if size.flag("attention_bias") else ""
-    found = _attention(size, size("head_dim"), bias, norms=True) | _norms(hidden, *_TWO)
-    dense = size.config.get("mlp_only_layers") or []
-    if layer in dense or not experts or (layer + 1) % size("decoder_sparse_step"):
-        return found | _mlp("mlp", hidden, size("intermediate_size"))
-    found["mlp.gate.weight"] = (experts, hidden)
-    for place in range(experts):
-        found |= _mlp(f"mlp.experts.{place}", hidden, size("moe_intermediate_size"))
-    return found
-
-
-def _mixtral(size: _Sizes, _: int) -> Shapes:
-    hidden, width = size("hidden_size"), size("intermediate_size")
-    experts = size("num_local_experts", "num_experts")
-    found = _attention(size, size.head()) | _norms(hidden, *_TWO)
-    found["block_sparse_moe.gate.weight"] = (experts, hidden)
-    for place in range(experts):
-        for name, shape in (
-            ("w1", (width, hidden)),
-            ("w2", (hidden, width)),
-            ("w3", (width, hidden)),
-        ):
-            found[f"block_sparse_moe.experts.{place}.{name}.weight"] = shape
-    return found
-
-
-def _gemma2(size: _Sizes, _: int) -> Shapes:
-    hidden, width = size("hidden_size"), size("intermediate_size")
-    bias = "qkvo" if size.flag("attention_bias") else ""
-    names = (*_TWO, "pre_feedforward_layernorm", "post_feedforward_layernorm")
-    found = _attention(size, size("head_dim"), bias)
-    return found | _mlp("mlp", hidden, width) | _norms(hidden, *names)
-
-
-def _phi3(size: _Sizes, _: int) -> Shapes:
-    hidden, width, head = size("hidden_size"), size("intermediate_size"), size.head()
+def _fused_attention(size: _Sizes, _: str, __: bool) -> Shapes:
+    """q, k and v in one projection."""
+    hidden, head = size("hidden_size"), size.head()
     q, kv = size("num_attention_heads") * head, size("num_key_value_heads") * head
-    found: Shapes = {
+    return {
         "self_attn.qkv_proj.weight": (q + 2 * kv, hidden), "self_attn.o_proj.weight": (hidden, q),
-        "mlp.gate_up_proj.weight": (2 * width, hidden), "mlp.down_proj.weight": (hidden, width),
     }  # fmt: skip
-    return found | _norms(hidden, *_TWO)
 
 
-def _deepseek_v3(size: _Sizes, layer: int) -> Shapes:
+def _latent_attention(size: _Sizes, _: str, __: bool) -> Shapes:
+    """Keys and values (and queries, where the config says so) through a narrow projection."""
     hidden, heads = size("hidden_size"), size("num_attention_heads")
     nope, rope, value = size("qk_nope_head_dim"), size("qk_rope_head_dim"), size("v_head_dim")
     rank = size("kv_lora_rank")
@@ -174,69 +100,100 @@ def _deepseek_v3(size: _Sizes, layer: int) -> Shapes:
         "self_attn.kv_a_layernorm.weight": (rank,),
         "self_attn.kv_b_proj.weight": (heads * (nope + value), rank),
         "self_attn.o_proj.weight": (hidden, heads * value),
-    } | _norms(hidden, *_TWO)  # fmt: skip
+    }
     if size.flag("attention_bias"):
         raise KeyError("attention_bias")
     if "q_lora_rank" not in size.config:
         raise KeyError("q_lora_rank")
     if size.config["q_lora_rank"] is None:
-        found["self_attn.q_proj.weight"] = (heads * (nope + rope), hidden)
-    else:
-        low = size("q_lora_rank")
-        found |= {
-            "self_attn.q_a_proj.weight": (low, hidden), "self_attn.q_a_layernorm.weight": (low,),
-            "self_attn.q_b_proj.weight": (heads * (nope + rope), low),
-        }  # fmt: skip
-    if layer < size("first_k_dense_replace"):
-        return found | _mlp("mlp", hidden, size("intermediate_size"))
-    experts, width = size("n_routed_experts"), size("moe_intermediate_size")
-    found |= {"mlp.gate.weight": (experts, hidden), "mlp.gate.e_score_correction_bias": (experts,)}
-    found |= _mlp("mlp.shared_experts", hidden, width * size("n_shared_experts"))
-    for place in range(experts):
-        found |= _mlp(f"mlp.experts.{place}", hidden, width)
-    return found
+        return found | {"self_attn.q_proj.weight": (heads * (nope + rope), hidden)}
+    low = size("q_lora_rank")
+    return found | {
+        "self_attn.q_a_proj.weight": (low, hidden), "self_attn.q_a_layernorm.weight": (low,),
+        "self_attn.q_b_proj.weight": (heads * (nope + rope), low),
+    }  # fmt: skip
 
 
-def _hy_v3(size: _Sizes, layer: int) -> Shapes:
-    hidden = size("hidden_size")
-    found = _attention(size, size("head_dim"), norms=True) | _norms(hidden, *_TWO)
-    kinds = size.config.get("mlp_layer_types")
-    dense = kinds[layer] == "dense" if isinstance(kinds, list) else layer == 0
-    if dense:
-        return found | _mlp("mlp", hidden, size("intermediate_size"))
-    experts, width = size("num_experts"), size("moe_intermediate_size", "expert_hidden_dim")
-    found |= {"mlp.router.gate.weight": (experts, hidden), "mlp.expert_bias": (experts,)}
-    found |= _mlp("mlp.shared_mlp", hidden, width * size("num_shared_experts"))
-    for place in range(experts):
-        found |= _mlp(f"mlp.experts.{place}", hidden, width)
-    return found
-
-
-_Layer = Callable[[_Sizes, int], Shapes]
-# Per architecture: a layer's tensors, whether the head is tied where the config does not say, and
-# the names that the class skips (layers for the prediction of several tokens).
-_ARCHITECTURES: Mapping[str, tuple[_Layer, bool, str]] = {
-    "LlamaForCausalLM": (_llama, False, ""),
-    "MistralForCausalLM": (_mistral, False, ""),
-    "Qwen2ForCausalLM": (_qwen2, False, ""),
-    "Qwen3ForCausalLM": (_qwen3, False, ""),
-    "Qwen3MoeForCausalLM": (_qwen3_moe, False, ""),
-    "MixtralForCausalLM": (_mixtral, False, ""),
-    "Gemma2ForCausalLM": (_gemma2, True, ""),
-    "Phi3ForCausalLM": (_phi3, False, ""),
-    "DeepseekV3ForCausalLM": (_deepseek_v3, False, r"^model\.layers\.61\."),
-    "HYV3ForCausalLM": (_hy_v3, False, r"^model\.layers\.80\."),
+_ATTENTION: Mapping[str, Callable[[_Sizes, str, bool], Shapes]] = {
+    "separate": _attention,
+    "fused": _fused_attention,
+    "latent": _latent_attention,
 }
+_GATED = ("gate_proj", "up_proj", "down_proj")
+
+
+def _mlp(prefix: str, hidden: int, width: int, names: Sequence[str] = _GATED) -> Shapes:
+    gate, up, down = (f"{prefix}.{name}.weight" for name in names)
+    return {gate: (width, hidden), up: (width, hidden), down: (hidden, width)}
+
+
+def _dense(size: _Sizes, tensors: Tensors) -> Shapes:
+    hidden, width = size("hidden_size"), size("intermediate_size")
+    if tensors.mlp == "fused":
+        return {
+            "mlp.gate_up_proj.weight": (2 * width, hidden),
+            "mlp.down_proj.weight": (hidden, width),
+        }
+    found = _mlp("mlp", hidden, width)
+    if tensors.mlp_bias and size.flag(tensors.mlp_bias):
+        found |= {name[:-6] + "bias": shape[:1] for name, shape in found.items()}
+    return found
+
+
+def _is_dense(size: _Sizes, sparse: Sparse, layer: int) -> bool:
+    """Whether a layer of a model with experts has a dense MLP."""
+    config = size.config
+    match sparse.dense_layers:
+        case "first_k_dense_replace":
+            return layer < size("first_k_dense_replace")
+        case "mlp_layer_types":
+            kinds = config.get("mlp_layer_types")
+            return kinds[layer] == "dense" if isinstance(kinds, list) else layer == 0
+        case "listed":
+            listed = config.get("mlp_only_layers") or []
+            few = layer in listed or not size(*sparse.count)
+            return few or bool((layer + 1) % size("decoder_sparse_step"))
+        case "none":
+            return False
+
+
+def _experts(size: _Sizes, sparse: Sparse) -> Shapes:
+    hidden, experts, width = size("hidden_size"), size(*sparse.count), size(*sparse.width)
+    found: Shapes = {sparse.router: (experts, hidden)}
+    if sparse.router_bias:
+        found[sparse.router_bias] = (experts,)
+    if sparse.shared:
+        found |= _mlp(sparse.shared, hidden, width * size(sparse.shared_count))
+    for place in range(experts):
+        found |= _mlp(f"{sparse.experts}.{place}", hidden, width, sparse.projections)
+    return found
+
+
+def _layer(size: _Sizes, known: Family, tensors: Tensors, layer: int) -> Shapes:
+    biases, norms = known.biases(size.config), known.has_qk_norm(size.config)
+    found = _ATTENTION[tensors.attention](size, biases, norms)
+    found |= {f"{name}.weight": (size("hidden_size"),) for name in tensors.norms}
+    sparse = tensors.sparse
+    if sparse is None or _is_dense(size, sparse, layer):
+        return found | _dense(size, tensors)
+    return found | _experts(size, sparse)
+
+
+def _of_class(name: str) -> tuple[Family, Tensors] | None:
+    for known in families().values():
+        if known.tensors is not None and known.tensors.class_name == name:
+            return known, known.tensors
+    return None
 
 
 def expected_tensors(config: Mapping[str, Any]) -> Table | None:
     """The tensors that the class of `config` has; None where no table knows it."""
     names = config.get("architectures")
-    name = str(names[0]) if isinstance(names, list) and names else ""
-    if name not in _ARCHITECTURES or config.get("quantization_config"):
+    found = _of_class(str(names[0]) if isinstance(names, list) and names else "")
+    if found is None or config.get("quantization_config"):
         return None
-    layer_of, tied, ignored = _ARCHITECTURES[name]
-    size = _Sizes(config)
+    known, tensors = found
+    size = _Sizes(config, derived=tensors.head == "derived")
     try:
         hidden, vocab = size("hidden_size"), size("vocab_size")
         wanted: Shapes = {
@@ -245,9 +202,9 @@ def expected_tensors(config: Mapping[str, Any]) -> Table | None:
             "lm_head.weight": (vocab, hidden),
         }
         for number in range(size("num_hidden_layers")):
-            layer = layer_of(size, number)
+            layer = _layer(size, known, tensors, number)
             wanted |= {f"model.layers.{number}.{key}": shape for key, shape in layer.items()}
     except (KeyError, TypeError, IndexError, ZeroDivisionError):
         return None
-    optional = {"lm_head.weight"} if config.get("tie_word_embeddings", tied) else set()
-    return Table(wanted, frozenset(optional), ignored)
+    optional = {"lm_head.weight"} if config.get("tie_word_embeddings", tensors.tied) else set()
+    return Table(wanted, frozenset(optional), tensors.ignored)

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reprise.core.findings import Report
+from reprise.models.families import families
 from reprise.models.tensorfiles import dist_faults
 from reprise.recipe.model import Model
 
 __all__ = ["Conversion", "check_conversion", "check_mcore"]
-
-# Families that the converter distributes over several processes.
-_PARALLEL = frozenset({"qwen2_moe", "qwen3_moe", "deepseek_v3"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +46,18 @@ class Conversion:
 
 def check_conversion(report: Report, wanted: Conversion, model: Model) -> None:
     """Check the converter's limits before anything runs; the command goes into the data."""
-    if model.experts and model.family not in _PARALLEL:
+    if model.experts and not model.known.converted:
         report.failed("recipe-convert-family.unsupported", model.family)
     report.settle("recipe-convert-family")
     rule = "recipe-convert-processes"
-    if wanted.processes > 1 and model.family not in _PARALLEL:
+    if wanted.processes > 1 and not model.known.converted:
         report.failed(
             "recipe-convert-processes.one-only",
             f"PP {wanted.pp} x EP {wanted.ep}",
             family=model.family or "unknown",
-            parallel=", ".join(sorted(_PARALLEL)),
+            parallel=", ".join(
+                sorted(name for name, known in families().items() if known.converted)
+            ),
         )
     experts = model.experts or 0
     if wanted.ep > 1 and (not experts or experts % wanted.ep):

@@ -16,7 +16,6 @@ _DEFAULT = "flash_attention_2"
 _CRITIC = "critic.model"
 _OWN_CRITIC = "reprise_plugins.critic."
 _THROUGH_TRANSFORMERS = ("fsdp", "fsdp2")
-_WITH_SINKS = ("gpt_oss", "openai_privacy_filter")  # transformers 5.6.0: who passes s_aux
 
 
 def facts_of(setup: Setup) -> dict[str, str]:
@@ -29,8 +28,8 @@ def facts_of(setup: Setup) -> dict[str, str]:
     loggers = setup.get("trainer.logger", [])
     for logger in [loggers] if isinstance(loggers, str) else loggers:
         facts[f"tracker-{logger}"] = f"trainer.logger names {logger}"
-    family = setup.model.family if setup.model is not None else ""
-    if family not in _WITH_SINKS and (reason := _flash_attention(setup)):
+    sinks = setup.model is not None and setup.model.known.sinks
+    if not sinks and (reason := _flash_attention(setup)):
         facts[FLASH_ATTENTION] = reason
     return facts
 

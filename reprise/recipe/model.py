@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from reprise.core.errors import OperatorError
+from reprise.models.families import Family, families, family
 
 __all__ = ["Model", "Parameters", "model_from_file"]
-
-# Families whose parameter count is confirmed against the real transformers classes.
-_QK_NORM = frozenset({"hy_v3", "qwen3", "qwen3_moe"})
-_QKV_BIAS = frozenset({"qwen2", "qwen2_moe"})
-_FAMILIES = _QK_NORM | {"qwen2", "llama", "mistral"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +78,13 @@ class Model:
 
     @property
     def family(self) -> str:
-        """The `model_type`, for example hy_v3; empty when not stated."""
+        """The `model_type`; empty when not stated."""
         return str(self.config.get("model_type", ""))
+
+    @property
+    def known(self) -> Family:
+        """What families.toml says of the family; nothing for an unknown one."""
+        return family(self.config)
 
     @property
     def layers(self) -> int | None:
@@ -142,8 +143,8 @@ class Model:
         first = self._int("first_k_dense_replace")
         if first is not None:
             return first
-        if self.family == "hy_v3":
-            return min(1, layers)  # transformers' HYV3Config: only layer 0 is dense
+        if self.known.first_dense is not None:
+            return min(self.known.first_dense, layers)
         only = self.config.get("mlp_only_layers") or []
         return len(only)
 
@@ -159,15 +160,16 @@ class Model:
 
     def lacks(self) -> str:
         """Why the parameters cannot be counted; empty when they can."""
-        if self.family not in _FAMILIES:
-            return f"model_type is {self.family!r}; expected one of {', '.join(sorted(_FAMILIES))}"
+        if not self.known.counted:
+            counted = ", ".join(sorted(name for name, known in families().items() if known.counted))
+            return f"model_type is {self.family!r}; expected one of {counted}"
         lacking = [name for name, value in self._shape().items() if value is None or value < 1]
         return f"expected a positive integer for {', '.join(lacking)}" if lacking else ""
 
     def parameters(self) -> Parameters | None:
         """Counts by part, equal to those of the transformers class; None for unknown families.
 
-        Confirmed against transformers 5.6.0 for hy_v3, qwen3 and qwen3_moe (tests/recipe).
+        Confirmed against transformers 5.6.0 (tests/recipe) for the families that it counts.
         """
         if self.lacks():
             return None
@@ -178,9 +180,9 @@ class Model:
         dense = self.dense_layers()
         query, key = heads * head_dim, kv_heads * head_dim
         attention = hidden * query * 2 + hidden * key * 2
-        if self.family in _QKV_BIAS or self.config.get("attention_bias"):
-            attention += query + 2 * key
-        norms = 2 * hidden + (2 * head_dim if self.family in _QK_NORM else 0)
+        widths = {"q": query, "k": key, "v": key, "o": hidden}
+        attention += sum(widths[letter] for letter in self.known.biases(self.config))
+        norms = 2 * hidden + (2 * head_dim if self.known.has_qk_norm(self.config) else 0)
         expert_width = self._int("moe_intermediate_size") or 0
         shared = self._int("num_shared_experts", "n_shared_experts") or 0
         return Parameters(

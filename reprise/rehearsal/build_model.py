@@ -2,7 +2,7 @@
 
 Run by the rehearsal's Python (torch, transformers, tokenizers, pyarrow), alone:
 
-    python build_model.py OUT --train train.parquet --arch hy3 --model-seed 0
+    python build_model.py OUT --train train.parquet --arch SHAPE --model-seed 0
 
 OUT gets config, weights, tokenizer and provenance.json; it must not exist, and appears only when
 complete. Standard output is one JSON object a line, the progress; errors go to standard error.
@@ -20,7 +20,8 @@ import shutil
 import string
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,59 +61,15 @@ class Settings:
     head_dim: int
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """A transformers class, and the configuration fields that only it has."""
-
-    config_class: str
-    model_class: str
-    fields: Callable[[Settings], dict[str, Any]]
+# Classes and the fields that only one of them has; shapes.toml explains the keys.
+_READ = tomllib.loads(Path(__file__).with_name("shapes.toml").read_text(encoding="utf-8"))
 
 
-def hy3_fields(s: Settings) -> dict[str, Any]:
-    """One dense layer, then 8 experts top-2 plus a shared one, as in Hy3 but small.
-
-    transformers 5.6 and vLLM 0.27 name some of the same things differently (HYV3Config in
-    transformers.models.hy_v3 and in vllm.transformers_utils.configs.hy_v3): both are written.
-    """
-    expert = s.hidden // 2
-    for_transformers = {
-        "num_experts": 8,
-        "num_experts_per_tok": 2,
-        "num_shared_experts": 1,
-        "moe_intermediate_size": expert,
-        "router_scaling_factor": 1.5,
-        "enable_moe_fp32_combine": False,
-    }
-    for_vllm = {
-        "expert_hidden_dim": expert,
-        "first_k_dense_replace": 1,
-        "route_norm": True,
-        "qk_norm": True,
-        "moe_router_enable_expert_bias": True,
-        "moe_router_use_sigmoid": True,
-        "enable_lm_head_fp32": True,
-    }
-    return for_transformers | for_vllm
-
-
-def qwen3_moe_fields(s: Settings) -> dict[str, Any]:
-    """Every layer sparse: 8 experts top-2, weights of the chosen ones normalised."""
-    return {
-        "num_experts": 8,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": s.hidden // 2,
-        "norm_topk_prob": True,
-        "decoder_sparse_step": 1,
-        "mlp_only_layers": [],
-    }
-
-
-ARCHITECTURES = {
-    "hy3": Architecture("HYV3Config", "HYV3ForCausalLM", hy3_fields),
-    "qwen3-moe": Architecture("Qwen3MoeConfig", "Qwen3MoeForCausalLM", qwen3_moe_fields),
-    "qwen3": Architecture("Qwen3Config", "Qwen3ForCausalLM", lambda s: {}),
-}
+def shape_fields(s: Settings) -> dict[str, Any]:
+    """The fields of the configuration that only this shape has."""
+    shape = _READ["shape"][s.arch]
+    halves = dict.fromkeys(shape.get("half_hidden", []), s.hidden // 2)
+    return {**shape.get("fields", {}), **halves}
 
 
 def make_tokenizer() -> transformers.PreTrainedTokenizerFast:
@@ -139,8 +96,8 @@ def make_tokenizer() -> transformers.PreTrainedTokenizerFast:
 
 def make_model(s: Settings) -> Any:
     """The untrained model in fp32, random from `model_seed`."""
-    architecture = ARCHITECTURES[s.arch]
-    config = getattr(transformers, architecture.config_class)(
+    shape = _READ["shape"][s.arch]
+    config = getattr(transformers, shape["config"])(
         vocab_size=VOCABULARY_SIZE,
         hidden_size=s.hidden,
         intermediate_size=2 * s.hidden,
@@ -155,11 +112,11 @@ def make_model(s: Settings) -> Any:
         eos_token_id=EOS,
         tie_word_embeddings=False,
         dtype="float32",
-        **architecture.fields(s),
+        **shape_fields(s),
     )
-    config.architectures = [architecture.model_class]
+    config.architectures = [shape["model"]]
     torch.manual_seed(s.model_seed)
-    return getattr(transformers, architecture.model_class)(config).float()
+    return getattr(transformers, shape["model"])(config).float()
 
 
 def read_examples(path: Path, tokenizer: Any) -> list[Example]:
@@ -273,6 +230,7 @@ def build(out: Path, train: Path, s: Settings) -> None:
     warm_start(model, s, examples, tokenizer)
     record = {
         "settings": asdict(s),
+        "shape": _READ["shape"][s.arch],
         "train_sha256": digest(train),
         "builder_sha256": digest(Path(__file__)),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -303,7 +261,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="folder to make")
     parser.add_argument("--train", type=Path, required=True, help="parquet with verl's rows")
-    parser.add_argument("--arch", choices=sorted(ARCHITECTURES), default="hy3")
+    parser.add_argument("--arch", choices=sorted(_READ["shape"]), default=_READ["default"])
     parser.add_argument("--model-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=500, help="steps on right answers")
     parser.add_argument("--noisy-steps", type=int, default=100, help="steps with wrong answers")

@@ -16,9 +16,9 @@ from typing import IO, Any
 
 from reprise.core.errors import OperatorError
 from reprise.core.files import hold_lock, sha256_file, sha256_text
+from reprise.rehearsal.shapes import ARCHITECTURES, DEFAULT_ARCH
 
 __all__ = [
-    "ARCHITECTURES",
     "BUILDER",
     "ModelSettings",
     "TinyModel",
@@ -27,8 +27,6 @@ __all__ = [
     "model_key",
 ]
 
-ARCHITECTURES = ("hy3", "qwen3-moe", "qwen3")
-"""Architectures that build_model.py supports."""
 BUILDER = Path(__file__).with_name("build_model.py")
 COMPUTING = ("torch", "transformers", "tokenizers")
 GRACE_SECONDS = 5.0
@@ -43,7 +41,7 @@ class ModelSettings:
     `head_dim` 0 is a quarter of `hidden`.
     """
 
-    arch: str = "hy3"
+    arch: str = DEFAULT_ARCH
     model_seed: int = 0
     steps: int = 500
     noisy_steps: int = 100
@@ -90,12 +88,13 @@ def locked_versions(requirements: Path) -> dict[str, str]:
 def model_key(settings: ModelSettings, train_sha256: str, versions: Mapping[str, str]) -> str:
     """The name of a built model: architecture and 16 hex digits over all its inputs.
 
-    That is the builder's source, the settings, the training file and the locked versions of the
-    packages that compute. The processor is not part of it: another kind may round otherwise, so
-    provenance.json records the digest of the resulting weights.
+    These are the builder's source, the shape, the settings, the training file and the locked
+    versions of the packages that compute. The processor is not part of it: another kind may round
+    otherwise, so provenance.json records the digest of the resulting weights.
     """
     content = {
         "builder": sha256_file(BUILDER),
+        "shape": asdict(ARCHITECTURES[settings.arch]),
         "settings": asdict(settings),
         "train": train_sha256,
         "versions": dict(versions),

@@ -16,11 +16,12 @@ import yaml
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Verdict
 from reprise.core.project import Project
-from reprise.flows.new.facts import data_facts
+from reprise.flows.new.facts import data_facts, machine_facts
 from reprise.flows.new.new import NewRecipe, new_recipe
 from reprise.flows.recipe import check_recipe
 from reprise.lock.read import read_lock
 from reprise.lock.rewrite import add_entry
+from reprise.machines.registry import machine_named
 from reprise.recipe.load import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,6 +124,17 @@ def test_the_bases_own_groups_stay_for_its_family(project: Project, tmp_path: Pa
     assert "- /hy3/required\n" in text and "- /hy3/variant: as_published\n" in text
     loaded = load(project.root, "hy3-b")
     assert [item.message for item in check_recipe(project, loaded).errors()] == []
+
+
+def test_a_machine_without_a_recipe_has_the_facts_of_its_profile(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reprise.flows.new.facts.recipe_names", lambda _: [])
+    part = machine_facts(project, read_lock(project.lock), machine_named("mi300x"))
+    assert (part.gpu, part.image) == ("AMD Instinct MI300X (192 GB)", "")
+    assert (part.gpu_memory, part.bf16_tflops) == (191.4, 1307.0)
+    unknown = machine_facts(project, read_lock(project.lock), machine_named("s5000"))
+    assert unknown.bf16_tflops is None, "no maker's figure in its profile: never a guess"
 
 
 def test_outliers_do_not_set_the_limit(project: Project, tmp_path: Path) -> None:

@@ -41,7 +41,13 @@ def test_a_name_that_the_lock_lacks_is_an_error() -> None:
     assert third.startswith("data.my-data is not in versions.lock")
 
 
-@pytest.mark.parametrize("name", ["dapo-qwen25-32b", "llama31-8b", "qwen25-7b", "qwen3-32b"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("dapo-qwen25-32b", "glm45-air", "llama31-8b", "qwen25-7b", "qwen3-32b"),
+        "qwen3-32b-mi300x",
+    ],
+)
 def test_the_recipes_made_by_the_command_pass(name: str) -> None:
     loaded = load(PROJECT.root, name)
     report = check_recipe(PROJECT, loaded)

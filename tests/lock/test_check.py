@@ -37,7 +37,9 @@ def test_as_shipped_it_is_sound_and_says_what_is_not_pinned(project: Path) -> No
     assert report.data["machines"]["h20"]["unpinned"] == [
         *("image.h20", "package.nvidia-modelopt"),
         *("model.qwen3-32b", "model.qwen2-5-7b", "model.qwen2-5-32b", "model.llama-3-1-8b"),
+        "model.glm-4-5-air",
     ]
+    assert report.data["machines"]["mi300x"]["unpinned"] == ["model.qwen3-32b"]
     assert report.data["machines"]["rehearsal"]["unpinned"] == []
 
 

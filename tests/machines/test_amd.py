@@ -219,6 +219,7 @@ def test_ray_counts_these_gpus_itself_and_rccl_gets_its_interface() -> None:
         nodes=[node],
     )
     command = node_command(record, node, MI300X, Site())
+    assert command.variables["RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES"] == "1"
     assert command.variables["NCCL_SOCKET_IFNAME"] == "eth0"
     assert not any(word.startswith("--num-gpus") for word in command.words)
     assert {"/dev/kfd", "/dev/dri"} <= set(command.words)
@@ -227,3 +228,10 @@ def test_ray_counts_these_gpus_itself_and_rccl_gets_its_interface() -> None:
 def test_a_login_that_hides_gpus() -> None:
     finding = only(report(recorded(), "= env HIP_VISIBLE_DEVICES 0,1\n"), "gpu-count")
     assert "HIP_VISIBLE_DEVICES=0,1 hides GPUs" in finding.message
+
+
+@pytest.mark.parametrize("value", ["0,1,2,3,4,5,6,7", "0", ""])
+def test_a_variable_that_ray_or_verl_refuses_is_an_error_whatever_its_value(value: str) -> None:
+    finding = only(report(recorded(), f"= env ROCR_VISIBLE_DEVICES {value}\n"), "gpu-count")
+    assert f"ROCR_VISIBLE_DEVICES={value} is set in every login" in finding.message
+    assert finding.fix == "remove ROCR_VISIBLE_DEVICES from the shell's start-up files"

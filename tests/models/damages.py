@@ -1,4 +1,4 @@
-"""Tiny whole models of eleven architectures, and 52 ways to damage one."""
+"""Tiny whole models of twelve architectures, and 52 ways to damage one."""
 
 from __future__ import annotations
 
@@ -43,6 +43,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "hy_v3": _config("HYV3ForCausalLM", "hy_v3", head_dim=8, num_shared_experts=1,
                      mlp_layer_types=["dense", "sparse"], router_scaling_factor=2.826,
                      enable_moe_fp32_combine=False, **_MOE),
+    "glm4_moe": _config("Glm4MoeForCausalLM", "glm4_moe", head_dim=8, attention_bias=True,
+                        use_qk_norm=True, n_routed_experts=4, n_shared_experts=1, n_group=1,
+                        topk_group=1, moe_intermediate_size=16, num_experts_per_tok=2,
+                        first_k_dense_replace=1),
     "gemma3": {
         "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
         "text_config": {k: v for k, v in _BASE.items() if k != "tie_word_embeddings"}

@@ -51,7 +51,25 @@ TINY: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
         "head_dim": 24, "tie_word_embeddings": True,
     },
+    "glm4_moe": {
+        "model_type": "glm4_moe", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 24, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 2,
+        "moe_intermediate_size": 40, "first_k_dense_replace": 2, "tie_word_embeddings": False,
+        "attention_bias": True, "use_qk_norm": True,
+    },
+    "llama": {
+        "model_type": "llama", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "attention_bias": True, "tie_word_embeddings": False,
+    },
+    "qwen2": {
+        "model_type": "qwen2", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+    },
 }  # fmt: skip
+BIASED = ("hy_v3", "qwen3", "qwen3_moe")
 COUNT = """
 import json, sys, torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -69,6 +87,8 @@ print(json.dumps(answers))
 @pytest.mark.rehearsal
 def test_parameters_are_those_of_the_real_classes(root: Path, recipes: Path) -> None:
     configs = dict(TINY)
+    # Only the switch of the biases differs.
+    configs |= {f"{name} biased": TINY[name] | {"attention_bias": True} for name in BIASED}
     for name in ("hy3", "qwen3-30b-a3b", "qwen3-8b"):
         shape = card_of(recipes, name).model_shape()
         assert shape is not None

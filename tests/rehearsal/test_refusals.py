@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
-from reprise.rehearsal.model import ARCHITECTURES, BUILDER
+from reprise.lock.read import read_lock
+from reprise.rehearsal.shapes import ARCHITECTURES, DEFAULT_ARCH
 
 
-def test_the_architectures_are_those_of_the_builder() -> None:
-    # Read, not imported: it needs torch.
-    (made,) = [
-        node.value
-        for node in ast.parse(BUILDER.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ARCHITECTURES"
-    ]
-    assert isinstance(made, ast.Dict)
-    assert tuple(key.value for key in made.keys if isinstance(key, ast.Constant)) == ARCHITECTURES
+def test_each_shape_is_one_of_a_class_and_its_start_model_is_locked() -> None:
+    locked = read_lock(find_project().lock).shipped
+    assert all(shape.model.endswith("ForCausalLM") for shape in ARCHITECTURES.values())
+    assert {shape.start_model for shape in ARCHITECTURES.values()} - {""} <= set(locked)
+    assert ARCHITECTURES[DEFAULT_ARCH].start_model
+    # SGLang runs the shipped models only (flows/rehearsal.py).
+    assert all(shape.start_model for shape in ARCHITECTURES.values() if shape.sglang)
 
 
 def test_an_architecture_that_nobody_builds_is_refused_with_those_that_are() -> None:
     with pytest.raises(OperatorError) as caught:
         Rehearsal(find_project(), RehearsalOptions(arch="foo", quiet=True))
     assert (caught.value.rule, caught.value.where) == ("rehearsal-arch", "foo")
-    assert caught.value.fix == "one of: hy3, qwen3-moe, qwen3"
+    assert caught.value.fix == f"one of: {', '.join(ARCHITECTURES)}"
 
 
 @pytest.mark.rehearsal

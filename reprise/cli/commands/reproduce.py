@@ -27,6 +27,7 @@ from reprise.cli.render import JsonFlag, finish, guard, proceed
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
 from reprise.flows.target import DEFAULT, Target
+from reprise.rehearsal.shapes import DEFAULT_ARCH
 
 if TYPE_CHECKING:
     from reprise.flows.reproduce import Judged
@@ -76,7 +77,7 @@ def reproduce(
 ) -> None:
     """Run a recipe from pinned inputs to a judged training curve.
 
-    The default recipe, rehearsal, trains a tiny Hy3 with real verl, Ray and vLLM on this
+    The default recipe, rehearsal, trains a tiny model with real verl, Ray and vLLM on this
     machine's CPU. Exit code 0: PASS; 1: FAIL; 2: INCONCLUSIVE, or it could not run.
     """
     from reprise.flows.preconditions import check_preconditions
@@ -100,7 +101,7 @@ def reproduce(
             1 if seed is None else seed,
             steps,
             ranks or 1,
-            arch or "hy3",
+            arch or DEFAULT_ARCH,
             algo,
             chosen,
             place=place,
@@ -149,7 +150,7 @@ def baseline(
 
     project = find_project()
     place = _place(platform, engine, rollout)
-    options = BaselineOptions(seeds, replace_other, place=place, arch=arch or "hy3")
+    options = BaselineOptions(seeds, replace_other, place=place, arch=arch or DEFAULT_ARCH)
     proceed(check_baseline(project, options), as_json)
     finish(record_baseline(project, options), as_json)
 

@@ -61,7 +61,7 @@ def triage(
             "triage-paths",
             "PATH...",
             "expected log files, folders or a run, found none",
-            "name some, as in: reprise triage runs/hy3/RUN, or logs/*.log",
+            "name some, as in: reprise triage logs/*.log, or a folder of runs/",
         )
     hosts = dict(_pair("--host", text) for text in host or [])
     offsets = {

@@ -119,10 +119,13 @@ def _count(host: Host, facts: Facts, reading: Reading, context: Context, marks: 
 
 
 def _hidden(host: Host, facts: Facts, context: Context, marks: Marks) -> None:
-    """Variables of a login that hide GPUs hide them from Ray too."""
-    for name in context.machine.accelerator.visible_variables:
+    """Variables of a login that hide GPUs hide them from Ray too; some stop Ray or verl."""
+    vendor = context.machine.accelerator
+    for name in vendor.visible_variables:
         value = facts.environment().get(name)
-        if value is not None and len([v for v in value.split(",") if v]) < host.slots:
+        if value is not None and (why := vendor.refused_variables.get(name)):
+            marks.bad("gpu-count.refused", host.name, name=name, value=value, why=why)
+        elif value is not None and len([v for v in value.split(",") if v]) < host.slots:
             marks.bad("gpu-count.hidden", host.name, name=name, value=value)
 
 

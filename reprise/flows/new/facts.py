@@ -37,7 +37,8 @@ _KEYS = (
     *("num_attention_heads", "num_key_value_heads", "head_dim", "num_experts"),
     *("num_local_experts", "n_routed_experts", "num_experts_per_tok", "num_shared_experts"),
     *("n_shared_experts", "moe_intermediate_size", "first_k_dense_replace", "mlp_only_layers"),
-    *("attention_bias", "max_position_embeddings", "tie_word_embeddings"),
+    *("attention_bias", "use_qk_norm", "decoder_sparse_step", "mlp_layer_types"),
+    *("max_position_embeddings", "tie_word_embeddings"),
 )
 
 
@@ -192,7 +193,7 @@ def _limit(lengths: Lengths) -> tuple[int | None, int, int | None]:
 def machine_facts(project: Project, lock: Lock, machine: Machine) -> MachinePart:
     """The machine part of a card: that of a recipe on this machine, else of its profile.
 
-    A peak that no recipe states stays unknown.
+    A peak that neither states stays unknown.
     """
     for name in recipe_names(project.recipes):
         part = card_of(project.recipes, name).machine
@@ -203,7 +204,9 @@ def machine_facts(project: Project, lock: Lock, machine: Machine) -> MachinePart
     return MachinePart(
         profile=machine.name,
         image=images[0] if len(images) == 1 else "",
+        gpu=machine.profile.gpu,
         gpu_memory=round(least / 1024, 1) if least else None,
+        bf16_tflops=machine.profile.bf16_tflops,
     )
 
 

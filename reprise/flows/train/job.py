@@ -275,7 +275,7 @@ def _stand_ins(
         "REPRISE_MODEL_DIR": str(model.path),
         "REPRISE_DATA_DIR": str(data.train.parent),
     }
-    return variables, {**rehearsal.key(), "arch": "hy3", "verl": rehearsal.tree.label()}
+    return variables, {**rehearsal.key(), "arch": chosen.arch, "verl": rehearsal.tree.label()}
 
 
 def _places(project: Project, site: Site) -> dict[str, str]:

@@ -7,8 +7,6 @@ from reprise.recipe.setup import Setup
 
 __all__ = ["RULES"]
 
-# Families whose SGLang 0.5.12 loader was read: it passes over packed experts without a message.
-_PASSED_OVER = ("qwen2_moe", "qwen3_moe")
 # The variable of a job whose plug-ins cut them apart (docs/plugins.md).
 _UNPACKED = ("REPRISE_EXPERTS", "unpack")
 
@@ -19,7 +17,7 @@ def _packed_experts(setup: Setup, out: Judgement) -> None:
     if setup.model is None or setup.model.experts is None:
         raise Undecided("the model's experts are unknown (--model-config)")
     family = setup.model.family
-    if not setup.model.experts or family == "gpt_oss":
+    if not setup.model.experts or setup.model.known.experts == "own":
         raise NotApplicable("the model has no experts that transformers packs")
     source = setup.tree.source("workers/engine/fsdp/utils.py") if setup.tree else None
     if source is None:
@@ -32,7 +30,7 @@ def _packed_experts(setup: Setup, out: Judgement) -> None:
         out.show(f"{name}={wanted}: the plug-ins do")
         return
     key = "actor_rollout_ref.rollout.name"
-    if family in _PASSED_OVER:
+    if setup.model.known.sglang_drops:
         out.error(key, "recipe-rollout-experts.packed", verl=_release(setup), family=family)
     else:
         out.warn(key, "recipe-rollout-experts.unread", verl=_release(setup), family=family)

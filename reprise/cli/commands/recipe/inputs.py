@@ -25,7 +25,7 @@ __all__ = [
     "wide",
 ]
 
-ModelArgument = Annotated[str, typer.Argument(help="Recipe, for example hy3.")]
+ModelArgument = Annotated[str, typer.Argument(help="Recipe, as `reprise recipe list` names it.")]
 ModelConfigOption = Annotated[
     Path | None, typer.Option(help="config.json of the model, instead of the recipe card's.")
 ]
