@@ -96,6 +96,7 @@ def hosts(
                 for key, value in host.to_json().items()
                 if key in ("user", "port", "ip") and value is not None
             ]
+            words += ["spare=yes"] if host.spare else []
             typer.echo(" ".join(words) + ("  # head" if host is found.head else ""))
         typer.echo(f"{len(found.hosts)} hosts, {found.slots} slots")
     finish(report, as_json)
@@ -178,6 +179,9 @@ def up(
     ignore: Annotated[
         list[str] | None, typer.Option(help="A rule whose errors become warnings.")
     ] = None,
+    readmit: Annotated[
+        list[str] | None, typer.Option(help="An evicted host that joins the running cluster again.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Start Ray on every host and wait until every node and GPU is listed.
@@ -192,7 +196,7 @@ def up(
     read, selection = select(hostfile, one_of(machine, profile), include or (), exclude or ())
     if selection is None:
         finish(read, as_json)
-    report = cluster_up(selection, find_project(), UpOptions(dry_run, ignore or ()))
+    report = cluster_up(selection, find_project(), UpOptions(dry_run, ignore or (), readmit or ()))
     if not as_json:
         for name, command in report.data.get("commands", {}).items() if dry_run else ():
             typer.echo(f"{name}: {command}")

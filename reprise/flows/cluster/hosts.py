@@ -209,8 +209,14 @@ def examine(selection: Selection, project: Project, active: bool) -> tuple[Repor
     return report, marks
 
 
-def look_at(selection: Selection, project: Project, mark: str = "", container: str = "") -> Context:
-    """Inspect the selected hosts, or this machine."""
+def look_at(
+    selection: Selection,
+    project: Project,
+    mark: str = "",
+    container: str = "",
+    mesh: bool = True,
+) -> Context:
+    """Inspect the selected hosts, or this machine; with `mesh`, their connections as well."""
     expected = expected_of(project, selection.machine, selection.site)
     what = Look(
         selection.hosts,
@@ -232,7 +238,7 @@ def look_at(selection: Selection, project: Project, mark: str = "", container: s
     with Ssh(selection.site.ssh) as ssh, task("doctor", total, "hosts") as shown:
         context = look(what, ssh, lambda answer: shown.advance(1, answer.host))
         context.named = selection.named
-        if total > 1:
+        if total > 1 and mesh:
             shown.update(total, "connections between hosts")
             context.mesh = ask_mesh(context, ssh, scripts_of(project).text("mesh.py"))
     return context
