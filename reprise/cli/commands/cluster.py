@@ -135,14 +135,17 @@ def doctor(
     exclude: ExcludeOption = None,
     active: Annotated[
         bool,
-        typer.Option("--active", help="Also run an all-reduce; it uses the GPUs and the network."),
+        typer.Option(
+            "--active",
+            help="Also test GPUs, network and storage under load; needs idle GPUs, takes minutes.",
+        ),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Check that all hosts are ready for training and have the same setup.
 
     Safe while jobs run: it only reads, except for one small file in each shared folder, which it
-    removes, and for the all-reduce of --active.
+    removes, and for the tests of --active.
     Exit code 0: fine; 1: a problem; 2: a check could not be evaluated.
     """
     from reprise.flows.cluster.hosts import examine, select

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from reprise.cluster.doctor.active import all_reduce, baseline_of
+from reprise.cluster.answer import Answer
+from reprise.cluster.doctor.active import check_active
 from reprise.cluster.doctor.context import Context, Expected
 from reprise.cluster.doctor.doctor import Look, Scripts, judge, look, look_here, report_of
 from reprise.cluster.doctor.marks import Marks
@@ -18,7 +19,7 @@ from reprise.cluster.init import allocation, hostfile_text, site_text, write_new
 from reprise.cluster.ray_address import ask_ray
 from reprise.cluster.record import find_record
 from reprise.cluster.site import Paths, Site, load_site, site_path
-from reprise.cluster.ssh import Ssh
+from reprise.cluster.ssh import Job, Ssh, run_here
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.progress import task
@@ -187,16 +188,19 @@ def init_site(project: Project, hostfile: Path, named: str | None = None) -> Rep
 
 
 def examine(selection: Selection, project: Project, active: bool) -> tuple[Report, Marks]:
-    """Inspect and judge; with `active`, an all-reduce between the hosts as well."""
+    """Inspect and judge; with `active`, with tests that use the GPUs as well."""
     # Processes and ports of this hostfile's own cluster are not reported as foreign.
     record = find_record(selection.hostfile.path) if selection.hostfile else None
     mark, container = (record.id, record.container) if record else ("", "")
     context = look_at(selection, project, mark, container)
     marks = judge(context)
-    figure = None
-    if active:
-        with Ssh(selection.site.ssh) as ssh, task("all-reduce"):
-            figure = all_reduce(context, ssh, scripts_of(project), marks, baseline_of(context))
+    figures = None
+    if active and selection.hostfile is None:
+        with task("active tests"):
+            figures = check_active(context, _here, scripts_of(project), marks)
+    elif active:
+        with Ssh(selection.site.ssh) as ssh, task("active tests"):
+            figures = check_active(context, ssh.run, scripts_of(project), marks)
     report = report_of(context, marks)
     address = os.environ.get("RAY_ADDRESS")
     if selection.hostfile is None and address and address != "auto":
@@ -204,9 +208,14 @@ def examine(selection: Selection, project: Project, active: bool) -> tuple[Repor
         report.checks = [check for check in report.checks if check.rule != "ray-address"]
         report.findings = [found for found in report.findings if found.rule != "ray-address"]
         report.absorb(ask_ray(address))
-    if active:
-        report.data["bandwidth_gbit_per_s"] = figure
+    if figures is not None:
+        report.data["bandwidth"] = figures.to_json()
     return report, marks
+
+
+def _here(jobs: Sequence[Job], limit: float) -> list[Answer]:
+    """Run the scripts on this machine; there is one host."""
+    return [run_here(host.name, script, limit) for host, script in jobs]
 
 
 def look_at(
