@@ -16,7 +16,7 @@ from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.ssh import Job, assignments
 from reprise.machines.collective import read_collective
 
-__all__ = ["Figures", "Runner", "check_active"]
+__all__ = ["Figures", "Runner", "check_active", "floor_of"]
 
 # Size of one all-reduce, with GPUs and without.
 _MIB, _MIB_ON_CPU = 1024, 16
@@ -178,7 +178,7 @@ def _jobs(context: Context, scripts: Scripts) -> list[Job]:
     return jobs
 
 
-def _floor(context: Context, key: str) -> tuple[float | None, str]:
+def floor_of(context: Context, key: str) -> tuple[float | None, str]:
     """The least bandwidth that is known, and who says so."""
     own = getattr(context.site.floors, key)
     source = "site file" if own is not None else f"profile {context.profile.name}"
@@ -186,7 +186,7 @@ def _floor(context: Context, key: str) -> tuple[float | None, str]:
 
 
 def _judge_intra(context: Context, marks: Marks, figures: Mapping[str, float]) -> None:
-    floor, source = _floor(context, "intra_host")
+    floor, source = floor_of(context, "intra_host")
     usual = median(figures.values()) if len(figures) >= _LEAST_HOSTS else None
     for host, figure in figures.items():
         values = {"figure": figure, "profile": context.profile.name}
@@ -204,7 +204,7 @@ def _judge_intra(context: Context, marks: Marks, figures: Mapping[str, float]) -
 def _judge_inter(context: Context, marks: Marks, figure: float | None) -> None:
     if figure is None:
         return
-    floor, source = _floor(context, "inter_host")
+    floor, source = floor_of(context, "inter_host")
     host = context.head.name
     if floor is None:
         marks.blank("bandwidth-inter.no-floor", host, figure=figure, profile=context.profile.name)

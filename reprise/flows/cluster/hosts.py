@@ -7,13 +7,15 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from reprise.cluster.answer import Answer
-from reprise.cluster.doctor.active import check_active
+from reprise.cluster.doctor.active import Runner, check_active
 from reprise.cluster.doctor.context import Context, Expected
 from reprise.cluster.doctor.doctor import Look, Scripts, judge, look, look_here, report_of
 from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.doctor.mesh import ask_mesh
+from reprise.cluster.doctor.storage import check_storage
 from reprise.cluster.hosts.hostfile import Host, Hostfile, read_hostfile
 from reprise.cluster.init import allocation, hostfile_text, site_text, write_new
 from reprise.cluster.ray_address import ask_ray
@@ -194,13 +196,12 @@ def examine(selection: Selection, project: Project, active: bool) -> tuple[Repor
     mark, container = (record.id, record.container) if record else ("", "")
     context = look_at(selection, project, mark, container)
     marks = judge(context)
-    figures = None
+    data = {}
     if active and selection.hostfile is None:
-        with task("active tests"):
-            figures = check_active(context, _here, scripts_of(project), marks)
+        data = _under_load(context, _here, project, marks)
     elif active:
-        with Ssh(selection.site.ssh) as ssh, task("active tests"):
-            figures = check_active(context, ssh.run, scripts_of(project), marks)
+        with Ssh(selection.site.ssh) as ssh:
+            data = _under_load(context, ssh.run, project, marks)
     report = report_of(context, marks)
     address = os.environ.get("RAY_ADDRESS")
     if selection.hostfile is None and address and address != "auto":
@@ -208,9 +209,18 @@ def examine(selection: Selection, project: Project, active: bool) -> tuple[Repor
         report.checks = [check for check in report.checks if check.rule != "ray-address"]
         report.findings = [found for found in report.findings if found.rule != "ray-address"]
         report.absorb(ask_ray(address))
-    if figures is not None:
-        report.data["bandwidth"] = figures.to_json()
+    report.data |= data
     return report, marks
+
+
+def _under_load(context: Context, run: Runner, project: Project, marks: Marks) -> dict[str, Any]:
+    """The tests of --active, one kind after the other; their figures for `--json`."""
+    scripts = scripts_of(project)
+    with task("tests of GPUs and network"):
+        figures = check_active(context, run, scripts, marks)
+    with task("tests of storage"):
+        storage = check_storage(context, run, scripts, marks)
+    return {"bandwidth": figures.to_json(), "storage": storage}
 
 
 def _here(jobs: Sequence[Job], limit: float) -> list[Answer]:
