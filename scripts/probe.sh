@@ -80,6 +80,10 @@ network() {
         speed=$(cat "$path/speed" 2>/dev/null)
         fact interface "$name ${state:-unknown} ${speed:--1}"
     done
+    fact bios "$(cat /sys/class/dmi/id/board_name 2>/dev/null), $(cat /sys/class/dmi/id/bios_version 2>/dev/null)"
+    for device in /sys/class/infiniband/*; do
+        [ ! -r "$device/fw_ver" ] || fact rdma.firmware "${device##*/} $(cat "$device/board_id" 2>/dev/null | tr ' ' '_') $(cat "$device/fw_ver")"
+    done
     for port in /sys/class/infiniband/*/ports/*; do
         [ -d "$port" ] || continue
         device=${port#/sys/class/infiniband/}

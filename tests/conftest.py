@@ -41,6 +41,7 @@ TOGETHER = (
     ("tests/flows/test_survive.py", "rehearsal"),
     ("tests/flows/test_extra_folders.py", "rehearsal"),
     ("tests/flows/test_clusters.py", "rehearsal"),
+    ("tests/flows/test_evict.py", "rehearsal"),
     ("tests/flows/test_looked_at.py", "rehearsal"),
 )
 # The longest queues, longest first: the short ones fill what is left.

@@ -33,7 +33,11 @@ _KIND = Kind(
 
 
 class Node(Part):
-    """A host of the cluster as it was started: address, network interface, GPUs offered."""
+    """A host of the cluster: address, network interface, GPUs offered.
+
+    A spare is known and reached like the others, and Ray is not started on it. An evicted host was
+    taken out of the running cluster; `clear` says that nothing of the cluster is left on it.
+    """
 
     name: str
     slots: int
@@ -41,6 +45,14 @@ class Node(Part):
     interface: str = Field(validation_alias=AliasChoices("interface", "card"))
     user: str | None = None
     port: int | None = None
+    spare: bool = Field(default=False, description="Kept in reserve: Ray does not run on it.")
+    evicted: str | None = Field(default=None, description="Why it was taken out; null: it was not.")
+    clear: bool = Field(default=False, description="Nothing of the cluster is left on it.")
+
+    @property
+    def active(self) -> bool:
+        """Whether Ray is to run on it."""
+        return not self.spare and self.evicted is None
 
     @property
     def host(self) -> Host:
@@ -66,6 +78,20 @@ class Record(Document):
     gcs_port: int
     dashboard_port: int
     nodes: list[Node] = Field(min_length=1)
+
+    @property
+    def active(self) -> list[Node]:
+        """The nodes on which Ray is to run, the head first: no spare and no evicted host."""
+        return [node for node in self.nodes if node.active]
+
+    @property
+    def to_stop(self) -> list[Node]:
+        """The nodes on which something of the cluster may be."""
+        return [node for node in self.nodes if node.active or not (node.spare or node.clear)]
+
+    def node(self, name: str) -> Node | None:
+        """The node of a host by its name in the hostfile."""
+        return next((node for node in self.nodes if node.name == name), None)
 
     @property
     def folder(self) -> Path:

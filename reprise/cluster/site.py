@@ -16,6 +16,7 @@ from platformdirs import user_config_path
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from reprise.core.errors import OperatorError
+from reprise.machines.profile import Floors
 
 __all__ = ["Container", "Paths", "Ports", "Site", "SshSettings", "load_site", "site_path"]
 
@@ -157,6 +158,7 @@ class Site(_Table):
     network: Network = Network()
     ports: Ports = Ports()
     container: Container = Container()
+    floors: Floors = Floors()
     variables: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("variables")

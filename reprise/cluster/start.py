@@ -52,11 +52,11 @@ class Starter:
         try:
             self._start_all(report)
         except BaseException:
-            self._undo(self.record.nodes, report)
+            self._undo(self.record.active, report)
             raise
         if list(report.errors()):
-            self._show_logs(self.record.nodes, report)
-            self._undo(self.record.nodes, report)
+            self._show_logs(self.record.active, report)
+            self._undo(self.record.active, report)
         return report
 
     def _show_logs(self, nodes: Sequence[Node], report: Report) -> None:
@@ -67,7 +67,7 @@ class Starter:
         report_logs(self.record, shown, self.ssh, self.scripts, report)
 
     def _start_all(self, report: Report) -> None:
-        head, *workers = self.record.nodes
+        head, *workers = self.record.active
         if not self._start([head], report):
             return
         listed = self._barrier([head], report)
@@ -75,7 +75,7 @@ class Starter:
             return
         if workers and not self._start(workers, report):
             return
-        self._barrier(self.record.nodes, report)
+        self._barrier(self.record.active, report)
 
     def bring_back(self, missing: Sequence[Node], state: ClusterState) -> Report:
         """Start the missing workers of a running cluster; the others are not touched."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from reprise.cluster.doctor.doctor import Scripts
@@ -55,7 +56,7 @@ def cluster_state(record: Record, ssh: Ssh, scripts: Scripts) -> ClusterState:
     """Query every host and the head's node list, all at once."""
     jobs = [
         (node.host, script)
-        for node, script in (state_job(record, node, scripts) for node in record.nodes)
+        for node, script in (state_job(record, node, scripts) for node in record.active)
     ]
     head = record.nodes[0].host
     answers = ssh.run([*jobs, (head, api_job(record, scripts, {}, 0))], STATE_SECONDS)
@@ -73,17 +74,19 @@ def judge_state(record: Record, state: ClusterState) -> Report:
         report.passed(HEAD_RULE)
     rows = []
     for node in record.nodes:
-        fault = state.fault(node, node.slots)
         listed = state.listed.nodes.get(node.ip)
-        rows.append(
-            {
-                "name": node.name,
-                "ip": node.ip,
-                "state": listed.state if listed else "unknown",
-                "gpus": listed.gpus if listed else None,
-                "fault": fault,
-            }
-        )
+        fault = state.fault(node, node.slots) if node.active else None
+        row: dict[str, object] = {"name": node.name, "ip": node.ip, "fault": fault}
+        row |= {"state": "unknown", "gpus": None}
+        if not node.active:
+            row["state"] = "spare" if node.evicted is None else "evicted"
+        elif listed is not None:
+            row |= {"state": listed.state, "gpus": listed.gpus}
+        rows.append(row)
+        if node.evicted is not None:
+            hostfile = shlex.quote(record.hostfile)
+            reason = node.evicted
+            report.note("node.evicted", node.name, reason=reason, hostfile=hostfile, host=node.name)
         if fault is not None:
             if node is record.nodes[0]:
                 report.failed("node.head", node.name, fault=fault)

@@ -59,8 +59,8 @@ def stop_cluster(record: Record, ssh: Ssh, scripts: Scripts, forget: Sequence[st
     left there.
     """
     report = Report("cluster down")
-    lost = [node for node in record.nodes if node.name in forget]
-    kept = [node for node in record.nodes if node.name not in forget]
+    lost = [node for node in record.to_stop if node.name in forget]
+    kept = [node for node in record.to_stop if node.name not in forget]
     clean = stop_nodes(record, kept, ssh, scripts, report)
     for node in lost:
         tried = Report("cluster down")
@@ -71,5 +71,5 @@ def stop_cluster(record: Record, ssh: Ssh, scripts: Scripts, forget: Sequence[st
     if clean:
         report.settle("stop")
         record.remove()
-    report.data["cluster"] = {"id": record.id, "nodes": [node.name for node in record.nodes]}
+    report.data["cluster"] = {"id": record.id, "nodes": [node.name for node in record.to_stop]}
     return report

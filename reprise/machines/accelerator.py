@@ -124,6 +124,9 @@ class Accelerator(Protocol):
     question: str
     """Lines of POSIX shell for scripts/probe.sh, which has `rows`, `lines`, `service`, `module` and
     `kernel_log` for them: each prints facts for `read`, `uses` and `health`."""
+    active_question: str
+    """Lines of POSIX shell for scripts/active.sh, which has `output` and `collective` for them: the
+    vendor's own tests, which use the GPUs; empty without any."""
     pids: str
     """A sed script that prints the process ids of `question`'s facts, for the owners' names."""
     backend: str
@@ -172,6 +175,10 @@ class Accelerator(Protocol):
 
     def health(self, facts: Facts, profile: Profile) -> Iterator[Health]:
         """Health that only this vendor's GPUs report: memory errors, services, modules."""
+        ...
+
+    def tested(self, facts: Facts) -> Iterator[Health]:
+        """Results of the vendor's own tests, from the facts of `active_question`."""
         ...
 
 

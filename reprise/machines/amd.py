@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from reprise.machines import collective
 from reprise.machines.accelerator import Accelerator, Facts, Gpu, Health, Reading, Use, owner_of
 from reprise.machines.profile import Profile
 
@@ -46,6 +47,7 @@ class Amd:
     pci = "0x1002"
     tool = "amd-smi"
     question = _QUESTION
+    active_question = collective.QUESTION
     pids = (
         r's/^= gpu\.app .*"pid": *"*\([0-9][0-9]*\).*/\1/p; '
         r's/^= gpu\.app .*"PID\([0-9][0-9]*\)".*/\1/p'
@@ -145,6 +147,10 @@ class Amd:
             return
         found = [health for entry in entries for health in _ecc(entry)]
         yield from found or [Health.good("gpu-ecc")]
+
+    def tested(self, facts: Facts) -> Iterator[Health]:
+        """No test of the vendor's own is known here."""
+        yield from ()
 
 
 def _ecc(entry: Mapping[str, Any]) -> Iterator[Health]:

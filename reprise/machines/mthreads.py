@@ -29,6 +29,7 @@ class MooreThreads:
     pci = "0x1ed5"
     tool = "mthreads-gmi"
     question = f"rows {_KEY} 5 mthreads-gmi\n"
+    active_question = ""
     pids = r"s/^= gpu\.mthreads  *[0-9][0-9]*  *\([0-9][0-9]*\)  .*[0-9]MiB *$/\1/p"
     backend = "mccl"
     torch_device = "musa"
@@ -94,6 +95,10 @@ class MooreThreads:
             return
         yield from _lanes(blocks)
         yield from _ecc(blocks)
+
+    def tested(self, facts: Facts) -> Iterator[Health]:
+        """No test of the vendor's own is known here."""
+        yield from ()
 
 
 def _blocks(lines: Sequence[str]) -> dict[str, list[str]]:

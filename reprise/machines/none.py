@@ -19,6 +19,7 @@ class NoAccelerator:
     pci = ""
     tool = ""
     question = ":\n"
+    active_question = ""
     pids = ""
     backend = "gloo"
     torch_device = "cpu"
@@ -54,6 +55,10 @@ class NoAccelerator:
 
     def health(self, facts: Facts, profile: Profile) -> Iterator[Health]:
         """Nothing to report."""
+        yield from ()
+
+    def tested(self, facts: Facts) -> Iterator[Health]:
+        """No test of the vendor's own is known here."""
         yield from ()
 
 

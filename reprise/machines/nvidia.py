@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from reprise.machines import nvidia_state
+from reprise.machines import collective, dcgm, nvidia_state
 from reprise.machines.accelerator import Accelerator, Facts, Gpu, Health, Reading, Use, owner_of
 from reprise.machines.profile import Profile
 
@@ -47,6 +47,7 @@ class Nvidia:
     pci = "0x10de"
     tool = "nvidia-smi"
     question = _QUESTION
+    active_question = dcgm.QUESTION + collective.QUESTION
     pids = r"s/^= gpu\.app [^,]*, *\([0-9]*\),.*/\1/p"
     backend = "nccl"
     torch_device = "cuda"
@@ -137,6 +138,10 @@ class Nvidia:
             yield Health.warn("gpu-peermem.not-loaded")
         else:
             yield Health.good("gpu-peermem")
+
+    def tested(self, facts: Facts) -> Iterator[Health]:
+        """Results of `dcgmi diag`."""
+        yield from dcgm.diagnosis(facts)
 
 
 def _gpu(parts: Sequence[str]) -> Gpu:

@@ -32,6 +32,7 @@ case $code in
     *) rows {_CLOCKS} 3 nvidia-smi --query-gpu=index,clocks_event_reasons.active {_CSV} ;;
 esac
 rows {_LINKS} 4 nvidia-smi nvlink --status
+rows gpu.firmware 3 nvidia-smi --query-gpu=index,name,vbios_version {_CSV}
 """
 # Bits of nvmlClocksThrottleReasons (nvml.h) that mean a fault; idle and power caps are normal.
 _SLOWDOWNS = {

@@ -6,7 +6,26 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Profile"]
+__all__ = ["Floors", "Profile"]
+
+
+class Floors(BaseModel):
+    """Least bandwidths in GB/s (1e9 bytes a second); None: not known, and then not judged."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    intra_host: Annotated[float, Field(gt=0)] | None = None
+    """Bus bandwidth of an all-reduce among the GPUs of one host, as nccl-tests define it."""
+    inter_host: Annotated[float, Field(gt=0)] | None = None
+    """The same among all GPUs of all hosts."""
+    storage_read: Annotated[float, Field(gt=0)] | None = None
+    """Of one host, from the folders of model, data and checkpoints, all hosts at once."""
+    storage_write: Annotated[float, Field(gt=0)] | None = None
+    """Of one host, to the folder of checkpoints, all hosts at once."""
+
+    def under(self, site: Floors) -> Floors:
+        """These floors, with those that a site sets in their place."""
+        return self.model_copy(update=site.model_dump(exclude_none=True))
 
 
 class Profile(BaseModel):
@@ -44,3 +63,4 @@ class Profile(BaseModel):
     memlock_unlimited: bool = False
     disk_gib: Annotated[float, Field(ge=0)] = 20
     clock_seconds: Annotated[float, Field(gt=0)] = 5
+    floors: Floors = Floors()

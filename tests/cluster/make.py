@@ -42,6 +42,8 @@ BASE = f"""\
 = fabricmanager active
 = peermem yes
 = xid.read yes
+= bios X13DEG-OAD, 1.4
+= rdma.firmware mlx5_0 MT_0000000838 28.39.1002
 = rdma mlx5_0 1 4:_ACTIVE 400_Gb/sec_(4X_NDR) Ethernet
 = gid mlx5_0 1 3 0000:0000:0000:0000:0000:ffff:0a08:000b RoCEv2
 = clock.end {NOW + 1}
@@ -52,6 +54,7 @@ GPU = """\
 = gpu.nvidia {n}, NVIDIA H20, 97871, 0, 570.133.20, 00000000:{n}8:00.0, GPU-{n}
 = gpu.state {n}, 00000000:{n}8:00.0, Enabled, Disabled, Enabled, 0, 5, 16, 16
 = gpu.clocks {n}, 0x0000000000000001
+= gpu.firmware {n}, NVIDIA H20, 96.00.B3.00.01
 = gpu.nvlink GPU {n}: NVIDIA H20 (UUID: GPU-{n})
 """ + "".join(f"= gpu.nvlink \t Link {link}: 26.562 GB/s\n" for link in range(18))
 

@@ -107,6 +107,8 @@ def test_users_ports_addresses(tmp_path: Path) -> None:
         ("'a'", "is not a valid host name"),
         ("a user=-oX", "is not a valid user name"),
         ("a user=$(id)", "is not a valid user name"),
+        ("a spare=1", "spare='1', expected yes or no"),
+        ("a spare=", "spare has no value"),
         ("a\rb", "is not a valid host name"),
         ("a\x00", "is not a valid host name"),
     ],
@@ -118,6 +120,17 @@ def test_what_is_no_host_is_refused(tmp_path: Path, text: str, reason: str) -> N
         report.findings
     )
     assert all(finding.message.isprintable() for finding in report.findings)
+
+
+def test_spare_hosts(tmp_path: Path) -> None:
+    report, found = read(tmp_path, "a slots=8\nb spare=no\nc[1-2] slots=4 spare=yes\n")
+    assert found is not None, report.findings
+    assert [host.name for host in found.hosts if host.spare] == ["c1", "c2"]
+    assert found.slots == 16
+    report, found = read(tmp_path, "a spare=yes\nb\n")
+    assert found is None and "cannot be the head" in next(iter(report.errors())).message
+    report, found = read(tmp_path, "a\nb spare=yes\n", exclude=["a"])
+    assert found is None and "cannot be the head" in next(iter(report.errors())).message
 
 
 def test_duplicates_and_loopback(tmp_path: Path) -> None:

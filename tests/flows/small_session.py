@@ -25,9 +25,12 @@ class SmallSession(Session):
     """Submits tests/runs/small_trainer.py where a recipe would submit verl."""
 
     variables: dict[str, str] | None = None
+    trainer: Path = TRAINER
+    nodes: int = 1
 
-    def ready(self) -> Jobs:
-        return self.place.ready(self.folder, Need(1, 1))
+    @property
+    def need(self) -> Need:
+        return Need(self.nodes, 1)
 
     def submit(self, jobs: Jobs, number: int, resume: Resume) -> None:
         variables = {
@@ -36,7 +39,7 @@ class SmallSession(Session):
             "REPRISE_ATTEMPT": str(number),
             **(self.variables or {}),
         }
-        command = f"{PROJECT.rehearsal_python} {TRAINER} {' '.join(resume.overrides)}"
+        command = f"{PROJECT.rehearsal_python} {self.trainer} {' '.join(resume.overrides)}"
         jobs.submit(self.folder.job(number), command, {"env_vars": variables}, {})
 
 

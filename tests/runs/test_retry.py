@@ -2,7 +2,7 @@
 
 import pytest
 
-from reprise.runs.supervise.retry import Failure, Policy, why_not_again
+from reprise.runs.supervise.retry import Failure, Policy, why_not_again, why_repeated
 
 WORTH_IT = [
     "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
@@ -17,7 +17,7 @@ WORTH_IT = [
 @pytest.mark.parametrize("text", WORTH_IT)
 @pytest.mark.parametrize("reached", [None, 12])
 def test_what_may_pass_is_tried_again(text: str, reached: int | None) -> None:
-    assert why_not_again(Failure(text, reached), None) is None
+    assert why_not_again(Failure(text, reached)) is None
 
 
 REPEATS = {
@@ -43,11 +43,11 @@ REPEATS = {
 
 @pytest.mark.parametrize("text", REPEATS)
 def test_what_will_repeat_before_the_first_step_is_not(text: str) -> None:
-    why = why_not_again(Failure(text, None), None)
+    why = why_not_again(Failure(text, None))
     assert why is not None and REPEATS[text] in why
     # The same words after steps were trained, or from a checkpoint, may have another reason.
-    assert why_not_again(Failure(text, 40), None) is None
-    assert why_not_again(Failure(text, None, resumed_from=20), None) is None
+    assert why_not_again(Failure(text, 40)) is None
+    assert why_not_again(Failure(text, None, resumed_from=20)) is None
 
 
 @pytest.mark.parametrize(
@@ -59,23 +59,23 @@ def test_what_will_repeat_before_the_first_step_is_not(text: str) -> None:
     ],
 )
 def test_storage_is_never_tried_again(text: str) -> None:
-    assert why_not_again(Failure(text, 40), None) is not None
+    assert why_not_again(Failure(text, 40)) is not None
 
 
 def test_the_same_error_at_the_same_step_ends_it() -> None:
     first = Failure("RuntimeError: shape [128, 7] is invalid at 0x7f01", 40)
     again = Failure("RuntimeError: shape [128, 9] is invalid at 0x7f02", 40, resumed_from=40)
-    assert why_not_again(again, first) is not None
-    assert why_not_again(Failure(again.error, 41, 40), first) is None
+    assert why_repeated(again, first) is not None
+    assert why_repeated(Failure(again.error, 41, 40), first) is None
     gone = Failure("ray.exceptions.ActorDiedError: The actor died", 40)
-    assert why_not_again(gone, gone) is None
+    assert why_repeated(gone, gone) is None
 
 
 def test_a_lost_job_is_never_the_same_failure() -> None:
     said = "Ray's Jobs API gave no answer for 90 s"
-    assert why_not_again(Failure(said, 40), Failure(said, 40)) is not None
+    assert why_repeated(Failure(said, 40), Failure(said, 40)) is not None
     lost = Failure(said, 40, lost=True)
-    assert why_not_again(lost, lost) is None
+    assert why_repeated(lost, lost) is None
 
 
 def test_waits_grow_up_to_a_limit() -> None:

@@ -13,6 +13,7 @@ from saved import saved_step
 from reprise.core.errors import CannotTell
 from reprise.core.findings import Report
 from reprise.core.project import find_project
+from reprise.flows.train.spare import no_other_host
 from reprise.metrics import read_run
 from reprise.runs.ray.jobs import Jobs, open_jobs
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
@@ -22,7 +23,7 @@ from reprise.runs.state.pulse import supervising
 from reprise.runs.supervise import supervise as supervise_module
 from reprise.runs.supervise.following import Follower, follow
 from reprise.runs.supervise.resume import Resume, begins_after
-from reprise.runs.supervise.retry import Policy
+from reprise.runs.supervise.retry import BadHost, Failure, Policy
 from reprise.runs.supervise.stopping import stop_run
 from reprise.runs.supervise.supervise import GONE_RULE, OUT_OF_SIGHT, Supervised, supervise
 from reprise.triage.engine import examine
@@ -74,6 +75,9 @@ class SmallHands:
 
     def cause(self, number: int) -> str:
         return summary(examine([self.folder.log_file(number)]))
+
+    def replace(self, number: int, failure: Failure) -> BadHost | None:
+        return no_other_host(failure.triaged)
 
     def say(self, text: str) -> None:
         self.said.append(text)

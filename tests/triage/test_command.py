@@ -10,6 +10,7 @@ import pytest
 
 from reprise.core.findings import Report
 from reprise.core.project import find_project
+from reprise.flows.train.spare import no_other_host
 from reprise.flows.triage.explain import add_triage, triage_attempt
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.state import AttemptOutcome
@@ -119,13 +120,17 @@ def test_the_support_bundle_of_a_run(run: RunFolder, tmp_path: Path) -> None:
 
 def test_a_retry_follows_the_kind_of_the_failure() -> None:
     bad = Triaged("uncorrectable GPU memory error (ECC)", "exclude_host", "10.8.0.13")
-    why = why_not_again(Failure("RuntimeError: CUDA error", 40, None, bad), None)
-    assert why is not None and "10.8.0.13" in why
+    assert bad.blames_host
+    # Another host may take its place; without one, the run ends and names it.
+    assert why_not_again(Failure("RuntimeError: CUDA error", 40, None, bad)) is None
+    replaced = no_other_host(bad)
+    assert replaced is not None and replaced.host == "10.8.0.13" and replaced.obstacle
     never = Triaged("a path does not exist on one of the hosts", "never")
-    assert why_not_again(Failure("OSError: x", None, None, never), None) is not None
-    assert why_not_again(Failure("OSError: x", 40, None, never), None) is None
+    assert why_not_again(Failure("OSError: x", None, None, never)) is not None
+    assert why_not_again(Failure("OSError: x", 40, None, never)) is None
     again = Triaged("a GPU out of memory", "again")
-    assert why_not_again(Failure("RuntimeError: x", 40, None, again), None) is None
+    assert why_not_again(Failure("RuntimeError: x", 40, None, again)) is None
+    assert no_other_host(again) is None and no_other_host(None) is None
 
 
 def test_the_pages_tables_are_those_measured() -> None:

@@ -96,6 +96,7 @@ def hosts(
                 for key, value in host.to_json().items()
                 if key in ("user", "port", "ip") and value is not None
             ]
+            words += ["spare=yes"] if host.spare else []
             typer.echo(" ".join(words) + ("  # head" if host is found.head else ""))
         typer.echo(f"{len(found.hosts)} hosts, {found.slots} slots")
     finish(report, as_json)
@@ -134,14 +135,17 @@ def doctor(
     exclude: ExcludeOption = None,
     active: Annotated[
         bool,
-        typer.Option("--active", help="Also run an all-reduce; it uses the GPUs and the network."),
+        typer.Option(
+            "--active",
+            help="Also test GPUs, network and storage under load; needs idle GPUs, takes minutes.",
+        ),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Check that all hosts are ready for training and have the same setup.
 
     Safe while jobs run: it only reads, except for one small file in each shared folder, which it
-    removes, and for the all-reduce of --active.
+    removes, and for the tests of --active.
     Exit code 0: fine; 1: a problem; 2: a check could not be evaluated.
     """
     from reprise.flows.cluster.hosts import examine, select
@@ -178,6 +182,9 @@ def up(
     ignore: Annotated[
         list[str] | None, typer.Option(help="A rule whose errors become warnings.")
     ] = None,
+    readmit: Annotated[
+        list[str] | None, typer.Option(help="An evicted host that joins the running cluster again.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Start Ray on every host and wait until every node and GPU is listed.
@@ -192,7 +199,7 @@ def up(
     read, selection = select(hostfile, one_of(machine, profile), include or (), exclude or ())
     if selection is None:
         finish(read, as_json)
-    report = cluster_up(selection, find_project(), UpOptions(dry_run, ignore or ()))
+    report = cluster_up(selection, find_project(), UpOptions(dry_run, ignore or (), readmit or ()))
     if not as_json:
         for name, command in report.data.get("commands", {}).items() if dry_run else ():
             typer.echo(f"{name}: {command}")

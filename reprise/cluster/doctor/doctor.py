@@ -12,6 +12,7 @@ from pathlib import Path
 
 from reprise.cluster.answer import Answer
 from reprise.cluster.doctor import (
+    rules_firmware,
     rules_gpus,
     rules_host,
     rules_mesh,
@@ -43,6 +44,7 @@ _RULES: Sequence[Callable[[Context, Marks], None]] = (
     rules_gpus.hardware,
     rules_gpus.accelerators,
     rules_gpus.health,
+    rules_firmware.firmware,
     rules_software.versions,
     rules_software.image,
     rules_software.checkouts,

@@ -5,6 +5,7 @@
     gpu-c slots=8 ip=10.8.0.13        its address on the training network
     alice@gpu-d port=2222             or user=alice; else ssh_config decides
     node[01-16] slots=8               sixteen hosts
+    gpu-e slots=8 spare=yes           Ray starts on it when it replaces another host
     [fd00::12]:8                      IPv6 in brackets
 
 All errors are reported in one pass, with their lines, before any host is contacted.
@@ -42,8 +43,8 @@ class Hostfile:
 
     @property
     def slots(self) -> int:
-        """Accelerators of all hosts together."""
-        return sum(host.slots for host in self.hosts)
+        """Accelerators of all hosts together, without spare ones."""
+        return sum(host.slots for host in self.hosts if not host.spare)
 
 
 def read_hostfile(
@@ -190,6 +191,8 @@ def _choose(
             str(path),
             hosts=fold([host.name for host in hosts]),
         )
+    if chosen and chosen[0].spare:
+        report.failed("hostfile.spare-head", f"{path}:{chosen[0].line}", host=chosen[0].name)
     if chosen and chosen[0].name != hosts[0].name:
         report.note("hosts-select.head-changed", str(path), head=chosen[0].name)
     return chosen

@@ -16,7 +16,7 @@ from reprise.core.nearby import did_you_mean, nearest_words
 __all__ = ["RULE", "Host", "host_of", "hosts_of"]
 
 RULE = "hostfile"
-_KEYS = ("slots", "user", "port", "ip")
+_KEYS = ("slots", "user", "port", "ip", "spare")
 # Keys of Open MPI and DeepSpeed that have no effect here: a note, not an error.
 _FOREIGN = ("max_slots", "max-slots")
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?")
@@ -30,7 +30,10 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host. `name` is its name for SSH, `ip` its explicit address on the training network."""
+    """One host. `name` is its name for SSH, `ip` its explicit address on the training network.
+
+    A `spare` is checked with the others; Ray starts on it when it replaces another host.
+    """
 
     name: str
     slots: int
@@ -38,10 +41,11 @@ class Host:
     user: str | None = None
     port: int | None = None
     ip: str | None = None
+    spare: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The host as `--json` prints it."""
-        keys = ("name", "slots", "user", "port", "ip", "line")
+        keys = ("name", "slots", "user", "port", "ip", "spare", "line")
         return {key: getattr(self, key) for key in keys}
 
 
@@ -109,9 +113,12 @@ def host_of(content: str, number: int, default: int, report: Report, where: str)
     if user is not None and not _USER.fullmatch(user):
         line.refuse("hostfile.bad-user", user=repr(user))
     ip = _ip(values["ip"], line) if "ip" in values else None
+    spare = values.get("spare", "no")
+    if spare not in ("yes", "no"):
+        line.refuse("hostfile.bad-spare", value=repr(spare))
     if line.wrong or name is None or slots is None:
         return None
-    return Host(name, slots, number, user, port, ip)
+    return Host(name, slots, number, user, port, ip, spare == "yes")
 
 
 def _pairs(words: Sequence[str], line: _Line) -> dict[str, str]:

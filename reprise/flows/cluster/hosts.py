@@ -7,18 +7,21 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from reprise.cluster.doctor.active import all_reduce, baseline_of
+from reprise.cluster.answer import Answer
+from reprise.cluster.doctor.active import Runner, check_active
 from reprise.cluster.doctor.context import Context, Expected
 from reprise.cluster.doctor.doctor import Look, Scripts, judge, look, look_here, report_of
 from reprise.cluster.doctor.marks import Marks
 from reprise.cluster.doctor.mesh import ask_mesh
+from reprise.cluster.doctor.storage import check_storage
 from reprise.cluster.hosts.hostfile import Host, Hostfile, read_hostfile
 from reprise.cluster.init import allocation, hostfile_text, site_text, write_new
 from reprise.cluster.ray_address import ask_ray
 from reprise.cluster.record import find_record
 from reprise.cluster.site import Paths, Site, load_site, site_path
-from reprise.cluster.ssh import Ssh
+from reprise.cluster.ssh import Job, Ssh, run_here
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.progress import task
@@ -187,16 +190,18 @@ def init_site(project: Project, hostfile: Path, named: str | None = None) -> Rep
 
 
 def examine(selection: Selection, project: Project, active: bool) -> tuple[Report, Marks]:
-    """Inspect and judge; with `active`, an all-reduce between the hosts as well."""
+    """Inspect and judge; with `active`, with tests that use the GPUs as well."""
     # Processes and ports of this hostfile's own cluster are not reported as foreign.
     record = find_record(selection.hostfile.path) if selection.hostfile else None
     mark, container = (record.id, record.container) if record else ("", "")
     context = look_at(selection, project, mark, container)
     marks = judge(context)
-    figure = None
-    if active:
-        with Ssh(selection.site.ssh) as ssh, task("all-reduce"):
-            figure = all_reduce(context, ssh, scripts_of(project), marks, baseline_of(context))
+    data = {}
+    if active and selection.hostfile is None:
+        data = _under_load(context, _here, project, marks)
+    elif active:
+        with Ssh(selection.site.ssh) as ssh:
+            data = _under_load(context, ssh.run, project, marks)
     report = report_of(context, marks)
     address = os.environ.get("RAY_ADDRESS")
     if selection.hostfile is None and address and address != "auto":
@@ -204,13 +209,33 @@ def examine(selection: Selection, project: Project, active: bool) -> tuple[Repor
         report.checks = [check for check in report.checks if check.rule != "ray-address"]
         report.findings = [found for found in report.findings if found.rule != "ray-address"]
         report.absorb(ask_ray(address))
-    if active:
-        report.data["bandwidth_gbit_per_s"] = figure
+    report.data |= data
     return report, marks
 
 
-def look_at(selection: Selection, project: Project, mark: str = "", container: str = "") -> Context:
-    """Inspect the selected hosts, or this machine."""
+def _under_load(context: Context, run: Runner, project: Project, marks: Marks) -> dict[str, Any]:
+    """The tests of --active, one kind after the other; their figures for `--json`."""
+    scripts = scripts_of(project)
+    with task("tests of GPUs and network"):
+        figures = check_active(context, run, scripts, marks)
+    with task("tests of storage"):
+        storage = check_storage(context, run, scripts, marks)
+    return {"bandwidth": figures.to_json(), "storage": storage}
+
+
+def _here(jobs: Sequence[Job], limit: float) -> list[Answer]:
+    """Run the scripts on this machine; there is one host."""
+    return [run_here(host.name, script, limit) for host, script in jobs]
+
+
+def look_at(
+    selection: Selection,
+    project: Project,
+    mark: str = "",
+    container: str = "",
+    mesh: bool = True,
+) -> Context:
+    """Inspect the selected hosts, or this machine; with `mesh`, their connections as well."""
     expected = expected_of(project, selection.machine, selection.site)
     what = Look(
         selection.hosts,
@@ -232,7 +257,7 @@ def look_at(selection: Selection, project: Project, mark: str = "", container: s
     with Ssh(selection.site.ssh) as ssh, task("doctor", total, "hosts") as shown:
         context = look(what, ssh, lambda answer: shown.advance(1, answer.host))
         context.named = selection.named
-        if total > 1:
+        if total > 1 and mesh:
             shown.update(total, "connections between hosts")
             context.mesh = ask_mesh(context, ssh, scripts_of(project).text("mesh.py"))
     return context

@@ -27,6 +27,7 @@ from reprise.machines.registry import machine_named
 
 __all__ = [
     "UpOptions",
+    "alone",
     "cluster_down",
     "cluster_env",
     "cluster_status",
@@ -40,10 +41,14 @@ _TOKENS_SINCE = (2, 52)
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """`ignore` names rules whose errors do not keep the cluster from starting."""
+    """`ignore` names rules whose errors do not keep the cluster from starting.
+
+    `readmit` names evicted hosts of a running cluster on which Ray is started again.
+    """
 
     dry_run: bool = False
     ignore: Sequence[str] = ()
+    readmit: Sequence[str] = ()
 
 
 def cluster_up(selection: Selection, project: Project, options: UpOptions) -> Report:
@@ -53,10 +58,12 @@ def cluster_up(selection: Selection, project: Project, options: UpOptions) -> Re
     stopped. `data["commands"]` holds each host's command.
     """
     hostfile = _hostfile(selection)
-    with _alone(hostfile.path):
+    with alone(hostfile.path):
         record = find_record(hostfile.path)
         if record is not None:
+            _readmit(record, hostfile.path, unfold(options.readmit))
             return _complete(record, hostfile, selection, project)
+        _readmit(None, hostfile.path, unfold(options.readmit))
         context = look_at(selection, project)
         report, _ = diagnose(context, "cluster up")
         report = _ignoring(report, options.ignore)
@@ -83,7 +90,7 @@ def _start(
         starter = Starter(
             record, selection.machine, selection.site, ssh, scripts_of(project), display
         )
-        commands = [starter.command(node) for node in nodes]
+        commands = [starter.command(node) for node in record.active]
         if options.dry_run:
             record.remove()
         else:
@@ -91,6 +98,21 @@ def _start(
     report.data["commands"] = {command.node.name: command.shown() for command in commands}
     report.data["cluster"] = record.shown()
     return report
+
+
+def _readmit(record: Record | None, hostfile: Path, names: Sequence[str]) -> None:
+    """Let evicted hosts join again. Raises OperatorError for a host that is not evicted."""
+    evicted = {node.name: node for node in record.nodes if node.evicted} if record else {}
+    strange = [name for name in names if name not in evicted]
+    if strange:
+        known = fold(list(evicted)) or "none"
+        raise OperatorError(
+            "cluster-up.not-evicted", str(hostfile), hosts=fold(strange), evicted=known
+        )
+    for name in names:
+        evicted[name].evicted, evicted[name].clear = None, False
+    if record is not None and names:
+        record.save()
 
 
 def _complete(record: Record, hostfile: Hostfile, selection: Selection, project: Project) -> Report:
@@ -103,7 +125,7 @@ def _complete(record: Record, hostfile: Hostfile, selection: Selection, project:
     machine = machine_named(record.profile)
     with Ssh(selection.site.ssh) as ssh, Display() as display:
         state = cluster_state(record, ssh, scripts)
-        missing = [node for node in record.nodes if state.fault(node, node.slots) is not None]
+        missing = [node for node in record.active if state.fault(node, node.slots) is not None]
         if not missing and state.listed.why is None:
             report = Report("cluster up")
             report.passed("cluster-up")
@@ -152,7 +174,7 @@ def watch_cluster(
         while True:
             began = time.monotonic()
             state = cluster_state(record, ssh, scripts)
-            now = {node.name: state.fault(node, node.slots) for node in record.nodes}
+            now = {node.name: state.fault(node, node.slots) for node in record.active}
             for name, fault in now.items():
                 if before.get(name, "") != fault:
                     tell(f"{time.strftime('%H:%M:%S')} {name}: {fault or 'ok'}")
@@ -167,14 +189,14 @@ def cluster_down(selection: Selection, project: Project, forget: Sequence[str] =
     not a host of the cluster.
     """
     hostfile = _hostfile(selection)
-    with _alone(hostfile.path):
+    with alone(hostfile.path):
         record = find_record(hostfile.path)
         if record is None:
             report = Report("cluster down")
             report.passed("stop")
             report.note("stop.unknown-cluster", str(hostfile.path))
             return report
-        names, forget = [node.name for node in record.nodes], unfold(forget)
+        names, forget = [node.name for node in record.to_stop], unfold(forget)
         if strange := [name for name in forget if name not in names]:
             raise OperatorError(
                 "hosts-select.unknown-host",
@@ -238,6 +260,7 @@ def _nodes(context: Context, dry_run: bool) -> list[Node]:
                 interface=interface,
                 user=host.user,
                 port=host.port,
+                spare=host.spare,
             )
         )
     return nodes
@@ -257,7 +280,7 @@ def _record(hostfile: Hostfile, selection: Selection, nodes: list[Node]) -> Reco
 
 
 @contextlib.contextmanager
-def _alone(hostfile: Path) -> Iterator[None]:
+def alone(hostfile: Path) -> Iterator[None]:
     """Two commands must not start or stop the same cluster at once."""
     with hostfile.open("rb") as file:
         if try_lock(file.fileno()) is False:

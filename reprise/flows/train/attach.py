@@ -23,6 +23,7 @@ from reprise.core.errors import CannotTell
 from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.core.wait import wait_until
+from reprise.flows.cluster.evict import as_recorded
 from reprise.flows.cluster.hosts import Selection, examine, expected_of, scripts_of
 from reprise.flows.train.job import TrainOptions
 from reprise.flows.train.place import Attached, HostfileCluster, Place
@@ -77,7 +78,7 @@ def _by_ssh(project: Project, options: TrainOptions, selection: Selection) -> Re
     if site.paths.checkpoints is None and options.storage is None:
         paths = site.paths.model_copy(update={"checkpoints": str(project.runs)})
         selection = replace(selection, site=site.model_copy(update={"paths": paths}))
-    return examine(selection, project, active=False)[0]
+    return examine(as_recorded(selection), project, active=False)[0]
 
 
 def _by_ray(

@@ -186,8 +186,20 @@ def _hosts(report: Report, task: TrainJob, where: Where) -> None:
     rule = "train-hosts"
     if where.kind == "hostfile":
         need = need_of(task)
-        fit = [host for host in where.hosts if host.slots >= need.gpus]
-        if len(fit) < need.nodes:
+        able = [host for host in where.hosts if host.slots >= need.gpus]
+        fit = [host for host in able if not host.spare]
+        marked = [host.name for host in able if host.spare]
+        if len(fit) < need.nodes <= len(able):
+            report.failed(
+                "train-hosts.too-many-spares",
+                where.name,
+                found=len(fit),
+                gpus=need.gpus,
+                nodes=need.nodes,
+                spare=", ".join(marked),
+                missing=need.nodes - len(fit),
+            )
+        elif len(fit) < need.nodes:
             report.failed(
                 "train-hosts.too-few",
                 where.name,
@@ -196,8 +208,8 @@ def _hosts(report: Report, task: TrainJob, where: Where) -> None:
                 nodes=need.nodes,
                 fits=max(len(fit), 1),
             )
-        elif len(fit) > need.nodes:
-            spare = ", ".join(host.name for host in fit[need.nodes :])
+        elif len(able) > need.nodes:
+            spare = ", ".join([*(host.name for host in fit[need.nodes :]), *marked])
             report.note("train-hosts.spare", where.name, nodes=need.nodes, spare=spare)
     report.settle(rule)
 

@@ -19,6 +19,7 @@ from reprise.cluster.status import HEAD_RULE
 from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import Project
+from reprise.flows.cluster.evict import promote
 from reprise.flows.cluster.hosts import Selection
 from reprise.flows.cluster.up import UpOptions, cluster_up
 from reprise.runs.ray.alone import alone_on_this_machine
@@ -46,6 +47,9 @@ NODE_SECONDS = 1800.0
 HEAD_SECONDS = 900.0
 """How long a cluster's dashboard may be silent before the watch ends: a busy or restarted one takes
 minutes, and without a watch no command resumes the run."""
+
+REACH_RULE = "reach"
+"""The rule that fails where a host of a running cluster does not answer."""
 
 _ASK_SECONDS = 15.0
 
@@ -189,6 +193,10 @@ class HostfileCluster:
                 return open_jobs(folder)
             error = next(iter(report.errors()), None)
             headless = error is not None and error.rule == HEAD_RULE
+            away = error is not None and error.rule == REACH_RULE and record is not None
+            if away and not headless and (spare := promote(self.hostfile, need.gpus)):
+                self.say(f"a host does not answer; spare {spare} takes its place")
+                continue
             if record is None or headless or time.monotonic() >= deadline:
                 if error is not None:
                     raise OperatorError(error.rule, error.where, error.message, error.fix)
@@ -203,7 +211,7 @@ class HostfileCluster:
     def _note(self, folder: RunFolder, record: Record, report: Report) -> None:
         with folder.edit() as state:
             state.address, state.token_file = record.address, str(record.token_file)
-        folder.event("cluster", id=record.id, hosts=[node.name for node in record.nodes])
+        folder.event("cluster", id=record.id, hosts=[node.name for node in record.active])
         for error in report.errors():
             self.say(f"{error.where}: {error.message}; the other hosts are sufficient")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,8 @@ from reprise.core.findings import Report
 from reprise.flows.runs import settings_of
 from reprise.flows.train.checks import need_of
 from reprise.flows.train.job import SECRETS, TrainJob, TrainOptions
-from reprise.flows.train.place import HostfileCluster, Place
+from reprise.flows.train.place import HostfileCluster, Need, Place
+from reprise.flows.train.spare import no_other_host, replace_host
 from reprise.flows.triage.explain import add_triage, explain_attempt, hosts_folder
 from reprise.flows.triage.logs import collect_logs
 from reprise.runs.ray.contact import contact_of
@@ -25,7 +27,7 @@ from reprise.runs.state.folder import RunFolder, StorageFull
 from reprise.runs.state.pulse import supervising
 from reprise.runs.state.state import AttemptOutcome, PlaceKind, RunStatus
 from reprise.runs.supervise.resume import Resume
-from reprise.runs.supervise.retry import Policy
+from reprise.runs.supervise.retry import BadHost, Failure, Policy
 from reprise.runs.supervise.supervise import OUT_OF_SIGHT, Supervised, supervise
 from reprise.runs.watch.display import RunDisplay
 from reprise.runs.watch.summary import summary_lines
@@ -67,7 +69,7 @@ class Session:
     def ready(self) -> Jobs:
         """The place's Ray."""
         with self.console.phase("Ray"):
-            return self.place.ready(self.folder, need_of(self.task))
+            return self.place.ready(self.folder, self.need)
 
     def attach(self) -> Jobs:
         """The Ray that the run's last attempt was submitted to."""
@@ -106,6 +108,20 @@ class Session:
         if not hosts_folder(self.folder, number).exists():
             self._collect(number, stacks=False)
         return explain_attempt(self.task.project, self.folder, number)
+
+    @property
+    def need(self) -> Need:
+        """What the job needs at once."""
+        return need_of(self.task)
+
+    def replace(self, number: int, failure: Failure) -> BadHost | None:
+        """Take the hosts out that the failure is blamed on, if others can take their place."""
+        if not isinstance(self.place, HostfileCluster):
+            return no_other_host(failure.triaged)
+        with self.console.phase("hosts"):
+            return replace_host(
+                self.place, self.folder, number, self.need, failure.triaged, self.say
+            )
 
     def _collect(self, number: int, stacks: bool) -> None:
         ssh = self.place.selection.site.ssh if isinstance(self.place, HostfileCluster) else None
@@ -231,6 +247,7 @@ def _report(folder: RunFolder, ended: Supervised) -> Report:
         },
     )
     total, number = state.steps, ended.attempt.number
+    _add_evicted(report, folder)
     if ended.finished:
         report.passed("train-finished")
         report.note(
@@ -256,3 +273,13 @@ def _report(folder: RunFolder, ended: Supervised) -> Report:
     )
     add_triage(report, folder, number)
     return report
+
+
+def _add_evicted(report: Report, folder: RunFolder) -> None:
+    """Hosts that were taken out during the run: each waits for its repair."""
+    hostfile = shlex.quote(str(folder.read().hostfile))
+    for event in folder.events():
+        for host, reason in event.get("hosts", {}).items() if event["event"] == "evicted" else ():
+            number = event["attempt"]
+            values = {"number": number, "reason": reason, "hostfile": hostfile, "host": host}
+            report.warn("train-evicted.host", host, **values)

@@ -14,6 +14,7 @@ from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import dump_json, write_text
 from reprise.core.findings import Report, Severity
 from reprise.core.project import Project
+from reprise.flows.cluster.evict import as_recorded
 from reprise.flows.cluster.hosts import Selection, select
 from reprise.flows.train.attach import ask_doctor
 from reprise.flows.train.checks import Where, forgiven, package_data, preflight
@@ -184,7 +185,7 @@ def _place(
         name = str(selection.hostfile.path.absolute())
         place: Place = HostfileCluster(selection, project, console.line)
         return place, Where(
-            "hostfile", name, machine, site, selection.hosts, storage=options.storage
+            "hostfile", name, machine, site, as_recorded(selection).hosts, storage=options.storage
         )
     if options.address is not None:
         address, token_file, note = address_of(options.address)

@@ -67,7 +67,7 @@ def _ask(project: Project, state: RunState, stacks: bool, ssh: SshSettings | Non
             return []
         values |= _where(record)
         with Ssh(ssh) as connection:
-            jobs = [(node.host, assignments(values) + script) for node in record.nodes]
+            jobs = [(node.host, assignments(values) + script) for node in record.active]
             return connection.run(jobs, _SECONDS)
     if state.ray is not None and state.ray.temp_dir:
         logs = Path(state.ray.temp_dir) / "session_latest" / "logs"

@@ -163,6 +163,21 @@ class Jobs:
         except UnknownJob:
             return None
 
+    def unfinished(self) -> list[str]:
+        """Submission ids of the jobs that have not ended; a driver of its own counts by its id.
+
+        Raises as `state`.
+        """
+        try:
+            jobs = self._client.list_jobs()
+        except self._refusal:
+            raise self._refused() from None
+        except (RuntimeError, OSError) as error:
+            raise CannotTell("run-jobs.no-answer", self.address, reason=error) from None
+        return [
+            str(job.submission_id or job.job_id) for job in jobs if str(job.status) not in ENDED
+        ]
+
     def log(self, job_id: str) -> str:
         """The job's whole log so far. Raises as `state`."""
         try:

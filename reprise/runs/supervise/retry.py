@@ -10,7 +10,15 @@ import orjson
 
 from reprise.triage.patterns import load_library
 
-__all__ = ["Failure", "Policy", "Triaged", "read_triaged", "why_not_again"]
+__all__ = [
+    "BadHost",
+    "Failure",
+    "Policy",
+    "Triaged",
+    "read_triaged",
+    "why_not_again",
+    "why_repeated",
+]
 
 _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
 # An exception of these kinds before the first step of a run that has trained nothing yet: the
@@ -66,6 +74,23 @@ class Triaged:
     title: str
     retry: str
     host: str = ""
+
+    @property
+    def blames_host(self) -> bool:
+        """Whether a host is bad: another attempt helps without that host only."""
+        return self.retry == "exclude_host"
+
+
+@dataclass(frozen=True, slots=True)
+class BadHost:
+    """A host that a failure is blamed on, and why.
+
+    `obstacle` says why no other host takes its place; empty: another one does.
+    """
+
+    host: str
+    reason: str
+    obstacle: str = ""
 
 
 def read_triaged(file: Path, attempt: int) -> Triaged | None:
@@ -124,18 +149,22 @@ class Policy:
         return float(min(self.first_wait * 2 ** (failed - 1), self.longest_wait))
 
 
-def why_not_again(failure: Failure, before: Failure | None) -> str | None:
-    """Why another attempt would fail the same way; None when it is worth trying."""
+def why_not_again(failure: Failure) -> str | None:
+    """Why another attempt would fail the same way on any hosts; None when it is worth trying."""
     rules: _Rules = (*_ALWAYS, *(_FRESH if failure.fresh else ()))
     for pattern, why in rules:
         if pattern.search(failure.error):
             return why
     if failure.fresh and _is_refused(failure.error):
         return _INVALID
-    if failure.triaged is not None:
-        in_vain = _by_triage(failure.triaged, failure.fresh)
-        if in_vain is not None:
-            return in_vain
+    triaged = failure.triaged
+    if triaged is not None and triaged.retry == "never" and failure.fresh:
+        return f"{triaged.title}: the next attempt would fail alike"
+    return None
+
+
+def why_repeated(failure: Failure, before: Failure | None) -> str | None:
+    """Why another attempt on the same hosts would fail the same way; None: worth trying."""
     if before is not None and failure.same_as(before):
         return "the previous attempt failed the same way at the same step"
     return None
@@ -145,16 +174,3 @@ def _is_refused(error: str) -> bool:
     """Whether triage's patterns know the line as a refused configuration."""
     pattern = load_library().first(error)
     return pattern is not None and pattern.category == _REFUSED
-
-
-def _by_triage(triaged: Triaged, fresh: bool) -> str | None:
-    """Why another attempt would be in vain, by the kind of the failure."""
-    if triaged.retry == "exclude_host":
-        host = triaged.host or "the host"
-        return (
-            f"{triaged.title}: the next attempt would use {host} again; leave it out of the "
-            "hostfile first"
-        )
-    if triaged.retry == "never" and fresh:
-        return f"{triaged.title}: the next attempt would fail alike"
-    return None

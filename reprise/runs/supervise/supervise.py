@@ -22,7 +22,14 @@ from reprise.runs.supervise.resume import (
     steps_missing,
     steps_recorded,
 )
-from reprise.runs.supervise.retry import Failure, Policy, read_triaged, why_not_again
+from reprise.runs.supervise.retry import (
+    BadHost,
+    Failure,
+    Policy,
+    read_triaged,
+    why_not_again,
+    why_repeated,
+)
 
 __all__ = [
     "GONE_RULE",
@@ -85,6 +92,13 @@ class Hands(Protocol):
         """The first error in the attempt's log; empty when there is none."""
         ...
 
+    def replace(self, number: int, failure: Failure) -> BadHost | None:
+        """The host that the failure of attempt `number` is blamed on, if any.
+
+        Without an obstacle it was taken out, and another host takes its place.
+        """
+        ...
+
     def say(self, text: str) -> None:
         """One line for the operator."""
         ...
@@ -104,6 +118,37 @@ class Supervised:
         return self.attempt.outcome is AttemptOutcome.SUCCEEDED and not self.why
 
 
+@dataclass(slots=True)
+class _Failed:
+    """The failures of one command: how many, the last one, the host that was replaced after it."""
+
+    policy: Policy
+    count: int = 0
+    before: Failure | None = None
+    bad: BadHost | None = None
+
+    @property
+    def wait(self) -> float:
+        """Seconds before the next attempt; on other hosts, nothing has to settle first."""
+        return self.policy.wait(self.count) if self.bad is None else 0.0
+
+    def add(self, number: int, failure: Failure, hands: Hands) -> str | None:
+        """Count one more, and replace a bad host; why there is no further attempt, if so."""
+        self.count += 1
+        if (why := why_not_again(failure)) is not None:
+            return why
+        if self.count >= self.policy.attempts:
+            return f"{self.count} attempts failed, the maximum (--attempts {self.policy.attempts})"
+        self.bad = hands.replace(number, failure)
+        if self.bad is None:
+            why = why_repeated(failure, self.before)
+        elif self.bad.obstacle:
+            why = f"{self.bad.reason} on {self.bad.host}: {self.bad.obstacle}"
+        # On other hosts, the same failure is another one.
+        self.before = failure if self.bad is None else None
+        return why
+
+
 def supervise(
     folder: RunFolder,
     hands: Hands,
@@ -115,8 +160,7 @@ def supervise(
     run.json has each attempt before its job is submitted, so that a kill at any moment leaves
     what `--resume` needs. An interrupt passes through; the job keeps running.
     """
-    before: Failure | None = None
-    failures = 0
+    failed = _Failed(policy)
     while True:
         jobs, number, past = _running(folder, hands)
         if jobs is None:
@@ -144,23 +188,19 @@ def supervise(
         if past:
             # It failed before this command, which is the operator's word to try again.
             hands.say(f"attempt {number} {attempt.outcome.value} before: {cause}")
+            _ = hands.replace(number, _failure(folder, number, cause))
             continue
-        failure = _failure(folder, number, cause)
-        failures += 1
-        why = why_not_again(failure, before)
-        if why is None and failures >= policy.attempts:
-            why = f"{failures} attempts failed, the maximum (--attempts {policy.attempts})"
+        why = failed.add(number, _failure(folder, number, cause), hands)
         if why is not None:
             folder.set_status(RunStatus.FAILED)
             return Supervised(attempt, cause, why)
-        before = failure
-        seconds = policy.wait(failures)
-        folder.event("wait", seconds=seconds, after=number)
+        folder.event("wait", seconds=failed.wait, after=number)
+        place = f"in {failed.wait:.0f} s" if failed.bad is None else f"without {failed.bad.host}"
         hands.say(
             f"attempt {number} {attempt.outcome.value} after step {attempt.steps}: {cause}; "
-            f"next attempt in {seconds:.0f} s"
+            f"next attempt {place}"
         )
-        _pause(folder, seconds, sleep)
+        _pause(folder, failed.wait, sleep)
 
 
 def _running(folder: RunFolder, hands: Hands) -> tuple[Jobs | None, int, bool]:
