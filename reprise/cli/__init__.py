@@ -35,7 +35,7 @@ _MODULES = {
     **dict.fromkeys(("init", "hosts", "doctor"), "cluster"),
     "baseline": "reproduce",
     "new": "recipe",
-    **dict.fromkeys(("reference", "report"), "curves"),
+    **dict.fromkeys(("compare", "reference", "report"), "curves"),
     "support-bundle": "triage",
 }
 
