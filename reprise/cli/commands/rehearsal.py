@@ -1,16 +1,18 @@
-"""`reprise rehearsal build-model`."""
+"""`reprise rehearsal build-model` and `reprise rehearsal run`."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from reprise.cli.render import JsonFlag, finish, guard
+from reprise.cli.render import JsonFlag, finish, guard, proceed
 from reprise.core.project import find_project
 from reprise.flows.target import DEFAULT
 
 __all__ = ["register"]
 
-group = typer.Typer(help="The rehearsal's start model.", no_args_is_help=True)
+group = typer.Typer(help="Parts of the rehearsal.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 @group.callback()
 def rehearsal() -> None:
-    """The rehearsal's start model."""
+    """Parts of the rehearsal."""
 
 
 @group.command("build-model")
@@ -39,3 +41,23 @@ def build_model(as_json: JsonFlag = False) -> None:
         typer.echo(line, err=True)
 
     finish(build_start_model(project, DEFAULT.python(project), say), as_json)
+
+
+@group.command("run")
+@guard("rehearsal run")
+def run(
+    recipe: Annotated[str, typer.Argument(help="Recipe whose shape is rehearsed.")],
+    steps: Annotated[int, typer.Option(min=1, help="Steps to train.")] = 2,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a few steps of a recipe's algorithm on this machine's CPU, with a tiny model.
+
+    The tiny model has the recipe's architecture where one is shipped. Passes if every step is
+    recorded and finite; the curve is not judged.
+    """
+    from reprise.flows.ci.shape import check_shape, rehearse_shape, shape_of
+
+    project = find_project()
+    shape = shape_of(project, recipe)
+    proceed(check_shape(project, shape, steps), as_json)
+    finish(rehearse_shape(project, recipe, shape, steps), as_json)
