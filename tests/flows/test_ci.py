@@ -174,7 +174,7 @@ def test_the_host_is_that_of_the_remote_or_is_asked_for(
         subprocess.run(["git", "-C", project.root, "remote", "add", "origin", url], check=True)
     (project.root / "versions.lock").touch()
     monkeypatch.chdir(project.root)
-    monkeypatch.setattr("reprise.cli.commands.ci.find_project", lambda: project)
+    monkeypatch.setattr("reprise.cli.commands.ci.init.find_project", lambda: project)
     done = CliRunner().invoke(app, ["ci", "init", "mine", "--json"])
     said: dict[str, Any] = json.loads(done.stdout)
     if written is None:

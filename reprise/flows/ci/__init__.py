@@ -1,1 +1,4 @@
-"""The user's own CI: init.py writes its files, shape.py is the rehearsal that a job runs."""
+"""The user's own CI: init.py writes its jobs from the templates in this folder.
+
+shape.py is the rehearsal that one of them runs.
+"""
