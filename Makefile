@@ -164,11 +164,11 @@ demo-cluster: ## Run four containers as a cluster: doctor, Ray, a job on all, st
 
 ##@ Run
 .PHONY: train reproduce baseline
-train: ## Check, submit and watch [MODEL=rehearsal] [HOSTFILE=file | ADDRESS=url] [DRY_RUN=1] [SEED=n] [ALGO=..] [FORCE=rule] | RESUME=run
+train: ## Check, submit and watch [MODEL=rehearsal] [HOSTFILE=file | ADDRESS=url] [DRY_RUN=1] [SEED=n] [SEEDS=n] [ALGO=..] [FORCE=rule] | RESUME=run
 	@$(OPERATOR)
 	@if [ -z "$$HOSTFILE$$ADDRESS$$RAY_ADDRESS$$RESUME" ] && [ "$${MODEL:-rehearsal}" = rehearsal ]; then $(REHEARSAL); fi
 	@if [ -z "$$RESUME$$MODEL" ]; then MODEL=rehearsal; fi; \
-	$(REPRISE) train $${RESUME:+--resume "$$RESUME"} $${DRY_RUN:+--dry-run} $${ADDRESS:+--address "$$ADDRESS"} $${SEED:+--seed "$$SEED"} $${ALGO:+--algo "$$ALGO"} $${FORCE:+--force "$$FORCE"} -- $${MODEL:+"$$MODEL"} $${HOSTFILE:+"$$HOSTFILE"}
+	$(REPRISE) train $${RESUME:+--resume "$$RESUME"} $${DRY_RUN:+--dry-run} $${ADDRESS:+--address "$$ADDRESS"} $${SEED:+--seed "$$SEED"} $${SEEDS:+--seeds "$$SEEDS"} $${ALGO:+--algo "$$ALGO"} $${FORCE:+--force "$$FORCE"} -- $${MODEL:+"$$MODEL"} $${HOSTFILE:+"$$HOSTFILE"}
 
 reproduce: ## Train and judge the curve [MODEL=rehearsal] [SEED=1] [STEPS=n] [RANKS=2] [ARCH=..] [ALGO=..] [PLATFORM=gpu ENGINE=megatron ROLLOUT=sglang] [LAYOUT=pp2] [CONTAINER=1] | RUN=folder or file [MARGIN=x] [OUT=folder]
 	@$(OPERATOR)

@@ -25,7 +25,7 @@ __all__ = ["app", "main"]
 # Each module adds its commands to `app` in a function `register`, in the order of the help.
 _GROUPS = (
     *("lock", "setup", "bundle", "data", "model", "recipe", "cluster", "train", "reproduce"),
-    *("rehearsal", "runs", "triage", "checkpoint", "curves", "image", "explain"),
+    *("rehearsal", "runs", "triage", "checkpoint", "curves", "image", "ci", "explain"),
 )
 # Those that may ask the Hugging Face Hub.
 _HUB = frozenset({"lock", "setup", "bundle", "data", "model"})
@@ -35,7 +35,7 @@ _MODULES = {
     **dict.fromkeys(("init", "hosts", "doctor"), "cluster"),
     "baseline": "reproduce",
     "new": "recipe",
-    **dict.fromkeys(("reference", "report"), "curves"),
+    **dict.fromkeys(("compare", "reference", "report"), "curves"),
     "support-bundle": "triage",
 }
 

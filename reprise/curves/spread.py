@@ -23,6 +23,7 @@ __all__ = [
     "Prior",
     "bounds",
     "coverage",
+    "detected_shift",
     "fill",
     "needed_runs",
     "split_alpha",
@@ -108,7 +109,8 @@ def bounds(
     deviation = np.sqrt(variance)
     critical = np.asarray(-special.stdtrit(freedom, alpha), dtype=np.float64)
     error = deviation * np.sqrt(1 + 1 / runs)
-    shift = np.array([_shift(float(c), float(f)) for c, f in zip(critical, freedom, strict=True)])
+    pairs = zip(critical, freedom, strict=True)
+    shift = np.array([detected_shift(float(c), float(f)) for c, f in pairs])
     return Bounds(mean, deviation, critical * error, shift * error, freedom, runs)
 
 
@@ -127,7 +129,7 @@ def _own(centred: FloatArray, pooled: int) -> tuple[FloatArray, FloatArray]:
 
 
 @lru_cache(maxsize=4096)
-def _shift(critical: float, freedom: float) -> float:
+def detected_shift(critical: float, freedom: float) -> float:
     """Shift, in standard errors, after which a t statistic passes `critical` with POWER."""
 
     def missing(shift: float) -> float:
@@ -148,7 +150,7 @@ def needed_runs(deviation: float, margin: float, alpha: float, each: float = 1.0
     for runs in range(3, 41):
         freedom = each * (runs - 1)
         critical = -float(special.stdtrit(freedom, alpha))
-        if _shift(critical, freedom) * deviation * np.sqrt(1 + 1 / runs) <= margin:
+        if detected_shift(critical, freedom) * deviation * np.sqrt(1 + 1 / runs) <= margin:
             return runs
     return None
 

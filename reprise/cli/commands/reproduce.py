@@ -68,6 +68,9 @@ def reproduce(
             "file, or folder of files."
         ),
     ] = None,
+    newest: Annotated[
+        bool, typer.Option("--newest", help="Judge the recipe's newest finished run.")
+    ] = False,
     no_wait: NoWaitOption = False,
     margin: MarginOption = None,
     accept: AcceptOption = None,
@@ -87,7 +90,9 @@ def reproduce(
 
     project = find_project()
     card_of(project.recipes, model)
-    if run is not None:
+    if run is not None and newest:
+        raise OperatorError("reproduce-run.newest", str(run))
+    if run is not None or newest:
         given = {"--seed": seed, "--steps": steps, "--ranks": ranks, "--arch": arch, "--algo": algo}
         where = {"--platform": platform, "--engine": engine}
         where |= {"--rollout": rollout, "--layout": layout}

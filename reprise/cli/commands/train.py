@@ -53,7 +53,15 @@ def train(
     detach: Annotated[
         bool, typer.Option("--detach", help="Return as soon as the job is submitted.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="Seed of data order and sampling.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of data order and sampling; with --seeds, the first.")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Train so many seeds, one after another; the same command goes on."
+        ),
+    ] = None,
     algo: AlgorithmOption = "",
     machine: MachineOption = None,
     profile: OldName = None,
@@ -97,6 +105,9 @@ def train(
         stall=stall,
     )
     project = find_project()
+    if seeds is not None and (detach or resume is not None):
+        option = "--detach" if detach else "--resume"
+        raise OperatorError("train-seeds.one-at-a-time", option, option=option)
     if resume is not None:
         # RAY_ADDRESS does not apply to a run that has its own address.
         options = replace(options, address=address)
@@ -106,6 +117,10 @@ def train(
         raise OperatorError("train-model.expected-recipe-resume", "reprise train")
     if hostfile is not None and address is not None:
         raise OperatorError("train-place.hostfile-address-given", f"{hostfile} and {address}")
+    if seeds is not None:
+        from reprise.flows.train.seeds import train_seeds
+
+        finish(train_seeds(project, options, seeds), as_json)
     finish(train_recipe(project, options), as_json)
 
 

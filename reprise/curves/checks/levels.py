@@ -18,7 +18,7 @@ from reprise.curves.spread import Bounds, Prior, bounds, split_alpha
 from reprise.metrics import Series
 from reprise.metrics.table import BoolArray, FloatArray
 
-__all__ = ["ENOUGH", "Level", "Levels", "compare_levels"]
+__all__ = ["ENOUGH", "Level", "Levels", "compare_levels", "log_medians"]
 
 WINDOWS = 3
 # A median over half of a window still shows its level.
@@ -99,8 +99,8 @@ def compare_levels(
     """
     windows = split(WINDOWS, steps)
     windows.append((1, steps))
-    ours = _log_medians(run, windows, level.floor)
-    theirs = np.array([_log_medians(series, windows, level.floor) for series in seeds])
+    ours = log_medians(run, windows, level.floor)
+    theirs = np.array([log_medians(series, windows, level.floor) for series in seeds])
     if not np.isfinite(ours).all() or not np.isfinite(theirs).all():
         return None
     count = len(windows) - 1
@@ -112,7 +112,7 @@ def compare_levels(
     return Levels(tuple(windows), ours, ours - limits.mean, half, smallest, limits)
 
 
-def _log_medians(series: Series, windows: list[tuple[int, int]], floor: float) -> FloatArray:
+def log_medians(series: Series, windows: list[tuple[int, int]], floor: float) -> FloatArray:
     """Log of each window's median, shape (W,); NaN where under half of the steps are valid."""
     medians = np.full(len(windows), np.nan)
     for i, (first, last) in enumerate(windows):

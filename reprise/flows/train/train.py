@@ -39,7 +39,7 @@ from reprise.runs.state.state import Launcher, PlaceKind, RunStatus
 from reprise.runs.supervise.resume import Resume, begins_after, steps_recorded
 from reprise.runs.watch.display import RunDisplay
 
-__all__ = ["TrainOptions", "resume_run", "train"]
+__all__ = ["TrainOptions", "changed_inputs", "resume_run", "train"]
 
 COMMAND = "train"
 
@@ -138,6 +138,24 @@ def resume_run(project: Project, folder: RunFolder, options: TrainOptions) -> Re
         state.stop = None
     folder.event("resume")
     return _with_warnings(report, run_session(Session(folder, task, place, options, console)))
+
+
+def changed_inputs(project: Project, folder: RunFolder, options: TrainOptions) -> list[str]:
+    """What differs between a run and one that `options` would start now; empty: nothing.
+
+    What cannot be compared counts as different. Raises OperatorError as `train` does.
+    """
+    selection, report = _selection(project, options)
+    if selection is None:
+        return [finding.message for finding in report.findings] or ["the hosts cannot be read"]
+    place, _ = _place(project, options, selection, RunDisplay(quiet=True))
+    python = _python(project, place, selection)
+    task = prepare_task(project, options, selection.site, selection.machine, python)
+    found = Report(COMMAND)
+    unchanged(found, project, folder, task, task.package())
+    if folder.read().profile != selection.machine.name:
+        return [f"machine {folder.read().profile}, now {selection.machine.name}"]
+    return [f"{Path(finding.where).name}: {finding.message}" for finding in found.findings]
 
 
 def _with_warnings(before: Report, ended: Report) -> Report:

@@ -1,4 +1,4 @@
-"""`reprise curves show | compare`, `reprise reference ...` and `reprise report`.
+"""`reprise curves show | compare`, `reprise compare`, `reprise reference ...`, `reprise report`.
 
 The arguments that name a run are in reprise/cli/options.py, for all of them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from reprise.cli.commands.curves import compare, reference, report
+from reprise.cli.commands.curves import compare, groups, reference, report
 
 __all__ = ["register"]
 
@@ -15,5 +15,6 @@ __all__ = ["register"]
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     compare.register(app)
+    groups.register(app)
     reference.register(app)
     report.register(app)

@@ -18,7 +18,7 @@ from reprise.core.nearby import did_you_mean, nearest_words
 if TYPE_CHECKING:
     from reprise.metrics import MetricTable
 
-__all__ = ["register"]
+__all__ = ["reference_or_run", "register"]
 
 
 def register(app: typer.Typer) -> None:
@@ -142,7 +142,7 @@ def compare(
     read = open_run(_run(run), series)
     judged = []
     for named in reference:
-        known = load_reference(_reference(named))
+        known = load_reference(reference_or_run(named))
         judgement = judge_any(read, known, steps, margin, tuple(accept or ()))
         judged.append(judgement)
         if out is not None:
@@ -173,7 +173,7 @@ def _run(named: Path) -> Path:
     return named_run(find_project(), named)
 
 
-def _reference(named: Path) -> Path:
+def reference_or_run(named: Path) -> Path:
     """A path as it stands, else the reference of the recipe with that name, else a run."""
     if named.exists() or len(named.parts) != 1:
         return named

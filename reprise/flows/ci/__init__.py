@@ -1,0 +1,1 @@
+"""The user's own CI: init.py writes its jobs from the templates in this folder."""
