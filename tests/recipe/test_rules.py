@@ -644,6 +644,16 @@ def test_resume_of_a_checkpoint_that_can_be_redistributed(
     (tmp_path / "global_step_40" / "actor" / "optimizer" / "dist_ckpt").mkdir(parents=True)
     state, text = verdict("resume-world-size", setup_of(machine(4, 8) | place))
     assert state == "note" and "--world-size 32" in text
+    # As on two GPUs: an optimizer without expert parallel weights, and one with them.
+    config = tmp_path / "global_step_40" / "actor" / "transformer_config.json"
+    config.write_text('{"expert_model_parallel_size": 1}', encoding="utf-8")
+    layout = machine(1, 8) | megatron(1, 1, 1, 8, 1) | place
+    state, text = verdict("resume-world-size", setup_of(layout))
+    assert state == "error" and "EP 1, the recipe has EP 8" in text
+    weights = {"actor_rollout_ref.actor.checkpoint.load_contents": ["model"]}
+    assert verdict("resume-world-size", setup_of(layout | weights))[0] == "note"
+    config.write_text('{"expert_model_parallel_size": 4}', encoding="utf-8")
+    assert verdict("resume-world-size", setup_of(layout))[0] == "note"
 
 
 def test_every_rule_has_a_test_on_both_sides() -> None:

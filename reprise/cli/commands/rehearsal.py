@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from reprise.cli.commands.recipe.inputs import ModelArgument
 from reprise.cli.options import NoWaitOption, OverridesArgument
 from reprise.cli.render import JsonFlag, finish, guard, proceed
 from reprise.core.project import find_project
@@ -49,7 +50,7 @@ def build_model(as_json: JsonFlag = False) -> None:
 @group.command("shape")
 @guard("rehearsal shape")
 def shape(
-    recipe: Annotated[str, typer.Argument(help="Recipe, as `reprise recipe list` names it.")],
+    recipe: ModelArgument,
     overrides: OverridesArgument = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 1,

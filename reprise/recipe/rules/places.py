@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -188,6 +189,28 @@ def _secrets(setup: Setup, out: Judgement) -> None:
     out.show(f"{count} credentials in the config")
 
 
+def _experts(setup: Setup, out: Judgement, actor: Path, step: int) -> None:
+    """Whether the optimizer has expert parallel weights on both sides or on neither.
+
+    Tried on two GPUs with verl 220e903 and Megatron-LM 0823c731 (docs/gpu.md, Resume under another
+    layout): with EP above 1 Megatron chains one optimizer more, in every form of the state.
+    """
+    contents = setup.get("actor_rollout_ref.actor.checkpoint.load_contents", ["optimizer"])
+    file = next(actor.glob("**/transformer_config.json"), None)
+    if file is None or (isinstance(contents, list) and "optimizer" not in contents):
+        return
+    try:
+        saved = json.loads(file.read_text(encoding="utf-8"))["expert_model_parallel_size"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    out.show(f"EP {saved} saved, EP {setup.ep} asked")
+    if isinstance(saved, int) and (saved > 1) != (setup.ep > 1):
+        key = "actor_rollout_ref.actor.megatron.expert_model_parallel_size"
+        out.error(
+            key, "recipe-resume-world-size.experts-differ", step=step, saved=saved, ep=setup.ep
+        )
+
+
 def _resume(setup: Setup, out: Judgement) -> None:
     if setup.get("trainer.resume_mode", "auto") != "auto":
         raise NotApplicable(f"resume_mode is {setup.get('trainer.resume_mode')}")
@@ -232,6 +255,7 @@ def _resume(setup: Setup, out: Judgement) -> None:
             folder=folder,
             world=setup.world,
         )
+        _experts(setup, out, actor, step)
     if not (folder / f"global_step_{step}" / "data.pt").exists():
         out.warn(
             "trainer.default_local_dir",
