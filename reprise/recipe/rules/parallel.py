@@ -351,7 +351,7 @@ RULES = (
     Rule(
         "recipe-parallel-experts-gradients",
         Source(
-            f"{_CORE}/extensions/transformer_engine.py: param.allreduce, and run: docs/gpu.md",
+            f"{_CORE}/extensions/transformer_engine.py: param.allreduce (NVIDIA/Megatron-LM#5916)",
             'setattr(param, "allreduce"',
         ),
         _experts_gradients,
