@@ -8,7 +8,8 @@ jobs.json is a list of {"name", "command" (words), "gib" (of each GPU), "cards",
 as many as "cards" says (CUDA_VISIBLE_DEVICES), a log OUT/<name>.log and its time limit; one that
 fails takes those "after" it along. OUT/jobs.done.json says how each ended and how long it took,
 from the first moment on. --status prints it. A second call takes up what has not ended well. A
-command with "first" that may start and finds no room holds back those after it. JOBS_CARD_GIB,
+command with "first" that may start and finds no room holds back those after it; one with "tries"
+that fails is begun anew, so often in all, its log kept on. JOBS_CARD_GIB,
 JOBS_HOST_GIB, JOBS_AT_ONCE and JOBS_STAGGER_SECONDS set other limits; JOBS_SECONDS is how long
 commands are started at all: what has not begun by then is left for a second call.
 """
@@ -84,6 +85,7 @@ class Board:
             str, tuple[subprocess.Popen[bytes], tuple[str, ...], float, dict[str, Any]]
         ] = {}
         self.began = time.monotonic()
+        self.tried: dict[str, int] = {}
 
     def save(self) -> None:
         """Write the state whole or not at all."""
@@ -140,6 +142,7 @@ class Board:
 
     def start(self, job: dict[str, Any], there: tuple[str, ...]) -> None:
         """Start one command in a session of its own, so that all of it can be ended."""
+        self.tried[job["name"]] = self.tried.get(job["name"], 0) + 1
         log = (self.out / f"{job['name']}.log").open("ab")
         variables = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(there), **job.get("env", {})}
         with held_back():
@@ -167,8 +170,11 @@ class Board:
                 state = "ok" if code in job.get("good", [0]) else f"exit code {code}"
             if state:
                 del self.running[name]
+                if state.startswith("exit code") and self.tried[name] < job.get("tries", 1):
+                    self.save()
+                    continue
                 row = {"state": state, "card": ",".join(there), "seconds": round(seconds, 1)}
-                self.done[name] = row | {"code": code}
+                self.done[name] = row | {"code": code, "tried": self.tried[name]}
                 self.save()
 
     @staticmethod

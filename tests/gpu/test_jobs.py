@@ -57,6 +57,22 @@ def test_one_after_another_and_what_follows_a_failure_is_left_out(tmp_path: Path
     assert "the reason" in (tmp_path / "a/out/bad.log").read_text(encoding="utf-8")
 
 
+def test_a_command_that_failed_is_begun_anew_as_often_as_it_says(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    jobs = [
+        shell("race", f"test -e {mark} || {{ touch {mark}; echo in use; exit 1; }}", tries=2),
+        shell("bad", "echo again; exit 3", tries=2),
+        shell("after", "true", after=["race"]),
+    ]
+    done = run(tmp_path / "a", jobs)
+    assert {name: (row["state"], row.get("tried")) for name, row in done.items()} == {
+        "race": ("ok", 2),
+        "bad": ("exit code 3", 2),
+        "after": ("ok", 1),
+    }
+    assert (tmp_path / "a/out/bad.log").read_text(encoding="utf-8").split() == ["again"] * 2
+
+
 def test_a_command_can_wait_for_the_end_of_others_however_they_end(tmp_path: Path) -> None:
     order = tmp_path / "order"
     jobs = [
