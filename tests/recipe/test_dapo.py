@@ -1,7 +1,7 @@
 """recipes/dapo-qwen25-32b against the published script, key by key.
 
-The values are those of recipe/dapo/run_dapo_qwen2.5_32b.sh (volcengine/verl at 03150d4, Apache-2.0),
-under the names that the locked verl reads.
+The values are those of recipe/dapo/run_dapo_qwen2.5_32b.sh (volcengine/verl at 03150d4), under the
+names that the locked verl reads.
 """
 
 from __future__ import annotations
