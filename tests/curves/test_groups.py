@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +16,18 @@ from reprise.core.findings import State
 from reprise.curves.groups import Comparison, GroupOptions, compare_groups
 from reprise.curves.groups.columns import Member
 from reprise.curves.groups.welch import difference, needed_seeds
-from reprise.curves.reference import KlSpec, Metrics, ProbsDiffSpec, RewardSpec, ValidationSpec
+from reprise.curves.reference import (
+    KlSpec,
+    Metrics,
+    ProbsDiffSpec,
+    RewardSpec,
+    ValidationSpec,
+    load_reference,
+)
 from reprise.curves.result import Outcome
 from reprise.metrics.rows import Rows
 
+ROOT = Path(__file__).resolve().parents[2]
 METRICS = Metrics(
     reward=RewardSpec(windows=4),
     validation=ValidationSpec(metric=VALIDATION),
@@ -139,6 +148,25 @@ def test_a_margin_that_is_excluded_is_no_improvement() -> None:
     # Differences below what counts are none.
     assert {one.answer for one in better.compared if one.decides} == {"no difference"}
     assert better.outcome is Outcome.FAIL
+
+
+def test_the_seeds_that_are_needed_are_those_of_what_is_open() -> None:
+    a, b = (
+        load_reference(ROOT / f"recipes/rehearsal/reference-gpu-{engine}")
+        for engine in ("fsdp", "megatron")
+    )
+    sides = [[Member(table) for table in side.runs] for side in (a, b)]
+    made = compare_groups(sides[0], sides[1], a.metrics, a.steps, GroupOptions(0.05))
+    answers = {f"{one.metric}@{one.first}-{one.last}": one for one in made.compared if one.decides}
+    assert {one.answer for one in answers.values()} == {"inconclusive", "no difference"}
+    (check,) = made.checks
+    left = [where for where, one in answers.items() if one.answer == "inconclusive"]
+    assert check.where == left[0] and all(where in check.message for where in left)
+    assert REWARD not in check.message and "difference of 0.05" in check.fix
+    # The smallest difference that five runs see is twice the margin at most: four times the runs.
+    seeds = int(check.fix.split("about ")[1].split()[0])
+    assert 5 < seeds <= 5 * (answers[left[0]].smallest / 0.05) ** 2 + 1
+    assert answers[left[0]].smallest > 0.05
 
 
 def test_one_run_a_side_concludes_nothing() -> None:

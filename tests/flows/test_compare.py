@@ -167,6 +167,15 @@ def test_a_judge_file_says_what_is_compared(tmp_path: Path) -> None:
     assert code == 1 and "no such file" in notes(report)
 
 
+def test_the_example_of_the_page_is_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/compare.md").read_text(encoding="utf-8")
+    example = page.partition("## Example")[2].partition("\n## ")[0]
+    command, *lines = [line[4:] for line in example.splitlines() if line.startswith("    ")]
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(app, command.split()[1:])
+    assert done.stdout.splitlines()[: len(lines)] == lines
+
+
 def test_what_cannot_be_read_is_an_error_and_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     for words in ((tmp_path / "empty.jsonl", SEEDS[0]), (SEEDS[0], "no-such-run-anywhere")):

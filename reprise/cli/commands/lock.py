@@ -1,4 +1,4 @@
-"""`reprise lock check | verify | update | add | image`."""
+"""`reprise lock check | verify | update | upgrade | add | image`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     group.command("check")(check)
     group.command("verify")(verify)
     group.command("update")(update)
+    group.command("upgrade")(upgrade)
     group.command("image")(image)
     group.add_typer(lock_add.group, name="add")
     app.add_typer(group, name="lock")
@@ -118,6 +119,34 @@ def update(
         typer.echo(
             f"{report.data['entry']}: {len(moved)} values changed; hashes changed for {machines}"
         )
+    finish(report, as_json)
+
+
+@guard("lock upgrade")
+def upgrade(
+    name: Annotated[str, typer.Argument(help="Tree of the lock.")],
+    to: Annotated[str, typer.Option(help="Branch, tag or commit.")],
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Rewrite the lock, if nothing is wrong.")
+    ] = False,
+    mirror: MirrorOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare a tree at another commit with the locked one, in a copy of the lock.
+
+    Contradictions; for verl also each recipe that uses it: keys that are gone, defaults that moved,
+    new errors of the recipe check, judged metrics that are gone. The lock moves with --apply only.
+    """
+    from reprise.core.progress import error_console
+    from reprise.flows.lock.upgrade import upgrade_tree
+    from reprise.trees.sources import mirrors_from
+
+    say = error_console(soft_wrap=True).print
+    report = upgrade_tree(find_project(), name, to, mirrors_from(mirror or []), apply, say)
+    if not as_json:
+        for row in report.data["moved"]:
+            typer.echo(f"{row['key']}: {row['old'] or '(none)'} -> {row['new'] or '(none)'}")
+        typer.echo("the lock was rewritten" if report.data["applied"] else "the lock is unchanged")
     finish(report, as_json)
 
 

@@ -169,11 +169,12 @@ def _open(
         ]
         shown = "; ".join(losses)
         checks.append(found("improvement.loss-possible", lost[0].where, {}, losses=shown))
-    if seen and not better:
-        first = seen[0]
+    left = [one for one in seen if one.shown.answer == "inconclusive"]
+    if left and not better:
+        first = left[0]
         effect = abs(first.shown.difference) if margin is None else margin
         seeds = f"about {first.seeds}" if first.seeds else "more than 64"
-        known = {"found": _listed(seen), "seeds": seeds, "effect": number(effect)}
+        known = {"found": _listed(left), "seeds": seeds, "effect": number(effect)}
         checks.append(found("improvement.not-seen", first.where, {}, **known))
     if checks:
         return checks
