@@ -21,6 +21,7 @@ __all__ = [
     "LayoutOption",
     "MarginOption",
     "MirrorOption",
+    "ModelArgument",
     "NoWaitOption",
     "OutOption",
     "OverridesArgument",
@@ -31,7 +32,8 @@ __all__ = [
     "VerlOption",
 ]
 
-# What a recipe is composed of.
+# A recipe, and what it is composed of.
+ModelArgument = Annotated[str, typer.Argument(help="Recipe, as `reprise recipe list` names it.")]
 OverridesArgument = Annotated[list[str] | None, typer.Argument(help="Hydra overrides, after --.")]
 OverridesFileOption = Annotated[
     Path | None, typer.Option("--overrides", help="File with one override per line.")

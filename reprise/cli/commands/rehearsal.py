@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from reprise.cli.commands.recipe.inputs import ModelArgument
-from reprise.cli.options import NoWaitOption, OverridesArgument
+from reprise.cli.options import ModelArgument, NoWaitOption, OverridesArgument
 from reprise.cli.render import JsonFlag, finish, guard, proceed
 from reprise.core.project import find_project
 from reprise.flows.target import DEFAULT
@@ -50,7 +49,7 @@ def build_model(as_json: JsonFlag = False) -> None:
 @group.command("shape")
 @guard("rehearsal shape")
 def shape(
-    recipe: ModelArgument,
+    model: ModelArgument,
     overrides: OverridesArgument = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 2,
     seed: Annotated[int, typer.Option(help="Seed of the run.")] = 1,
@@ -67,6 +66,6 @@ def shape(
 
     project = find_project()
     asked = RehearsalOptions(seed, steps, overrides=tuple(overrides or ()), wait=not no_wait)
-    options = shape_options(project, recipe, asked)
+    options = shape_options(project, model, asked)
     proceed(check_shape(project, options), as_json)
-    finish(rehearse_shape(project, recipe, options), as_json)
+    finish(rehearse_shape(project, model, options), as_json)

@@ -13,7 +13,6 @@ from rich.table import Table
 
 from reprise.cli.commands.recipe import new
 from reprise.cli.commands.recipe.inputs import (
-    ModelArgument,
     ModelConfigOption,
     lines_of,
     load_recipe,
@@ -22,7 +21,13 @@ from reprise.cli.commands.recipe.inputs import (
     wide,
 )
 from reprise.cli.commands.recipe.plan import convert, plan_recipe
-from reprise.cli.options import AlgorithmOption, OverridesArgument, OverridesFileOption, VerlOption
+from reprise.cli.options import (
+    AlgorithmOption,
+    ModelArgument,
+    OverridesArgument,
+    OverridesFileOption,
+    VerlOption,
+)
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Report

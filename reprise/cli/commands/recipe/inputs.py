@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from reprise.recipe.load import Inputs, Loaded
 
 __all__ = [
-    "ModelArgument",
     "ModelConfigOption",
     "lines_of",
     "load_recipe",
@@ -25,7 +24,6 @@ __all__ = [
     "wide",
 ]
 
-ModelArgument = Annotated[str, typer.Argument(help="Recipe, as `reprise recipe list` names it.")]
 ModelConfigOption = Annotated[
     Path | None, typer.Option(help="config.json of the model, instead of the recipe card's.")
 ]

@@ -12,13 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from reprise.cli.commands.recipe.inputs import (
-    ModelArgument,
     ModelConfigOption,
     lines_of,
     load_recipe,
     wide,
 )
-from reprise.cli.options import AlgorithmOption, OverridesArgument, VerlOption
+from reprise.cli.options import AlgorithmOption, ModelArgument, OverridesArgument, VerlOption
 from reprise.cli.render import JsonFlag, finish, guard
 from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
