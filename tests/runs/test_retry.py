@@ -1,8 +1,11 @@
 """Which failures are tried again, and how long it waits."""
 
+from typing import Any
+
 import pytest
 
-from reprise.runs.supervise.retry import Failure, Policy, why_not_again, why_repeated
+from reprise.runs.supervise.retry import BadHost, Failure, Policy, why_not_again, why_repeated
+from reprise.runs.supervise.supervise import _Failed
 
 WORTH_IT = [
     "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
@@ -81,3 +84,51 @@ def test_a_lost_job_is_never_the_same_failure() -> None:
 def test_waits_grow_up_to_a_limit() -> None:
     policy = Policy(first_wait=15, longest_wait=100)
     assert [policy.wait(number) for number in (1, 2, 3, 4, 9)] == [15, 30, 60, 100, 100]
+
+
+class Replacing:
+    """Answers `replace` with what it is given, and counts the questions."""
+
+    def __init__(self, *answers: BadHost | None) -> None:
+        self.answers = list(answers)
+
+    def replace(self, number: int, failure: Failure) -> BadHost | None:
+        return self.answers.pop(0)
+
+
+def failed(*answers: BadHost | None, attempts: int = 9) -> tuple[_Failed, Any]:
+    return _Failed(Policy(attempts)), Replacing(*answers)
+
+
+CUDA = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+
+
+def test_a_replaced_host_starts_the_comparison_again_and_needs_no_wait() -> None:
+    evicted = BadHost("node3", "ECC")
+    count, hands = failed(None, evicted, None, None)
+    assert count.add(1, Failure(CUDA, 40), hands) is None and count.wait == 15.0
+    assert count.add(2, Failure(CUDA, 40), hands) is None and count.wait == 0.0
+    # The same failure on other hosts is another one; once more on the same ones, it is not.
+    assert count.add(3, Failure(CUDA, 40), hands) is None and count.wait == 60.0
+    why = count.add(4, Failure(CUDA, 40), hands)
+    assert why is not None and "same way" in why
+
+
+def test_a_bad_host_that_cannot_be_replaced_ends_the_run() -> None:
+    count, hands = failed(BadHost("node3", "ECC", "no spare is left"))
+    assert count.add(1, Failure(CUDA, 40), hands) == "ECC on node3: no spare is left"
+
+
+@pytest.mark.parametrize(
+    ("failure", "attempts", "said"),
+    [
+        (Failure("OSError: [Errno 28] No space left on device", 40), 9, "full"),
+        (Failure("hydra.errors.OverrideParseException: x", None), 9, "configuration"),
+        (Failure(CUDA, 40), 1, "maximum"),
+    ],
+)
+def test_no_host_is_taken_out_for_nothing(failure: Failure, attempts: int, said: str) -> None:
+    """A full disk, a user's error, the last attempt: the hosts are not asked."""
+    count, hands = failed(attempts=attempts)
+    why = count.add(1, failure, hands)
+    assert why is not None and said in why

@@ -51,9 +51,15 @@ def replace_host(
         return unnamed
     shown = BadHost(fold(list(bad)), "; ".join(dict.fromkeys(bad.values())))
     spares, obstacle = _room(record, context, bad, need)
-    obstacle = obstacle or _others(folder, record)
-    if not obstacle:
-        obstacle = take_out(place.selection, place.project, bad, spares)
+    try:
+        obstacle = obstacle or _others(folder)
+        done = not obstacle
+        if done:
+            obstacle = take_out(place.selection, place.project, bad, spares)
+    except OperatorError as error:
+        # The dashboard does not answer, or another command starts or stops the cluster.
+        return BadHost(shown.host, shown.reason, f"it was not taken out: {error.message}")
+    if done:
         folder.event("evicted", attempt=number, hosts=bad, spares=spares, obstacle=obstacle)
         joined = f"; spare {', '.join(spares)} joins" if spares else ""
         say(f"evicted {shown.host}: {shown.reason}{joined}")
@@ -113,7 +119,7 @@ def _room(
     return spares[:missing], ""
 
 
-def _others(folder: RunFolder, record: Record) -> str:
+def _others(folder: RunFolder) -> str:
     """Why Ray on a host must not be stopped: jobs that are not this run's run on the cluster."""
     own = {attempt.job for attempt in folder.read().attempts}
     others = [job for job in open_jobs(folder).unfinished() if job not in own]
