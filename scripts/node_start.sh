@@ -2,9 +2,11 @@
 # Start Ray on one node. The command is "$@"; variables for Ray are exported in front of this text.
 #   N_ID the cluster's id   N_ROOT its folder on the node   N_TOKEN its token
 #   N_ENGINE, N_NAME the container's engine and name, when the command starts one
+#   N_TLS_CA, N_TLS_CERT, N_TLS_KEY its certificates, if Ray uses TLS
 #   N_HEAD, N_PORT the head's address and GCS port, on a worker
 # After a failure, the last lines of the command are printed; `cluster up` stops its processes.
 set -u
+: "${N_TLS_CA=}" "${N_TLS_CERT=}" "${N_TLS_KEY=}"
 : "${N_ID:?}" "${N_ROOT:?}" "${N_TOKEN:?}" "${N_ENGINE=}" "${N_NAME=}" "${N_HEAD=}" "${N_PORT=}"
 PATH=$PATH:/usr/sbin:/sbin
 umask 077
@@ -33,6 +35,12 @@ if ! { printf '%s\n' "$N_ID" >"$N_ROOT/.reprise" && printf '%s' "$N_TOKEN" >"$N_
     printf 'cannot write to %s: %s KiB and %s files free; nothing was started\n' "$N_ROOT" \
         "$(df -Pk "${N_ROOT%/*}/" | awk 'NR == 2 { print $4 }')" \
         "$(df -Pi "${N_ROOT%/*}/" | awk 'NR == 2 { print $4 }')" >&2
+    exit 1
+fi
+if [ -n "$N_TLS_KEY" ] && ! { mkdir "$N_ROOT/tls" && printf '%s\n' "$N_TLS_CA" >"$N_ROOT/tls/ca.crt" &&
+    printf '%s\n' "$N_TLS_CERT" >"$N_ROOT/tls/node.crt" && printf '%s\n' "$N_TLS_KEY" >"$N_ROOT/tls/node.key" &&
+    [ "$(cat "$N_ROOT/tls/node.key")" = "$N_TLS_KEY" ]; }; then
+    printf 'cannot write the certificates to %s; nothing was started\n' "$N_ROOT/tls" >&2
     exit 1
 fi
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from reprise.cluster.doctor.rules_network import covering
 from reprise.cluster.record import Node, Record, bracketed
 from reprise.cluster.site import Site
+from reprise.cluster.tls import tls_variables
 from reprise.machines.registry import Machine
 
 __all__ = ["NodeCommand", "node_command"]
@@ -97,6 +98,7 @@ def _variables(record: Record, node: Node, machine: Machine, site: Site) -> dict
         **{name: covering(existing, names) for name in _NO_PROXY},
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": f"{record.root}/token",
+        **tls_variables(record, f"{record.root}/tls"),
         # Two listeners of the head that have no flag; by default their ports are ephemeral ones.
         "AUTOSCALER_METRIC_PORT": str(site.ports.autoscaler_metrics),
         "DASHBOARD_METRIC_PORT": str(site.ports.dashboard_metrics),

@@ -77,6 +77,7 @@ class Record(Document):
     image: str | None
     gcs_port: int
     dashboard_port: int
+    tls: bool = Field(default=False, description="Whether Ray encrypts its gRPC connections.")
     nodes: list[Node] = Field(min_length=1)
 
     @property

@@ -133,9 +133,13 @@ class Container(_Table):
 
 
 class Network(_Table):
-    """The network interface of training; by default the one that routes to the head."""
+    """The network interface of training; by default the one that routes to the head.
+
+    With `tls`, Ray encrypts its gRPC connections (RAY_USE_TLS).
+    """
 
     interface: str | None = None
+    tls: bool = False
 
     @field_validator("interface")
     @classmethod

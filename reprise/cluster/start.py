@@ -18,6 +18,7 @@ from reprise.cluster.site import Site
 from reprise.cluster.ssh import Job, Ssh, assignments
 from reprise.cluster.status import ClusterState
 from reprise.cluster.stop import stop_nodes
+from reprise.cluster.tls import tls_files
 from reprise.core.findings import Report
 from reprise.core.progress import Display, Task
 from reprise.machines.registry import Machine
@@ -149,6 +150,7 @@ class Starter:
             "N_ID": self.record.id,
             "N_ROOT": self.record.root,
             "N_TOKEN": token,
+            **tls_files(self.record),
             "N_ENGINE": self.record.engine,
             "N_NAME": self.record.container,
         }

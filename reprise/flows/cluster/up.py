@@ -17,7 +17,8 @@ from reprise.cluster.ssh import Ssh
 from reprise.cluster.start import Starter
 from reprise.cluster.status import cluster_state, judge_state
 from reprise.cluster.stop import stop_cluster
-from reprise.core.errors import OperatorError
+from reprise.cluster.tls import make_certificates, tls_variables
+from reprise.core.errors import CannotTell, OperatorError
 from reprise.core.files import try_lock
 from reprise.core.findings import Report
 from reprise.core.progress import Display
@@ -158,7 +159,10 @@ def cluster_env(hostfile: Path) -> Report:
         raise OperatorError("cluster-record.unknown", str(hostfile), hostfile=hostfile)
     report = Report("cluster env")
     report.passed("cluster-record")
-    report.data["environment"] = record.variables
+    report.data["environment"] = {
+        **record.variables,
+        **tls_variables(record, str(record.folder / "tls")),
+    }
     report.data["gcs_address"] = f"{bracketed(record.nodes[0].ip)}:{record.gcs_port}"
     return report
 
@@ -275,8 +279,16 @@ def _record(hostfile: Hostfile, selection: Selection, nodes: list[Node]) -> Reco
         "image": site.container.image,
         "gcs_port": site.ports.gcs,
         "dashboard_port": site.ports.dashboard,
+        "tls": site.network.tls,
     }
-    return new_record(hostfile.path, values, nodes, site.paths.temp)
+    record = new_record(hostfile.path, values, nodes, site.paths.temp)
+    if record.tls:
+        try:
+            make_certificates(record)
+        except CannotTell:
+            record.remove()
+            raise
+    return record
 
 
 @contextlib.contextmanager
