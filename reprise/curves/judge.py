@@ -13,7 +13,8 @@ from reprise.curves.checks.ceiling import ceiling
 from reprise.curves.checks.comparable import Difference, Origin, comparable, same_run
 from reprise.curves.checks.guards import guards
 from reprise.curves.checks.mismatch import against_seeds, valid_probs_diff
-from reprise.curves.checks.reward import resolution, reward_windows
+from reprise.curves.checks.resolution import resolution
+from reprise.curves.checks.reward import reward_windows
 from reprise.curves.checks.soundness import complete, finite
 from reprise.curves.checks.validation import validation
 from reprise.curves.reference import Reference

@@ -61,6 +61,36 @@ def test_half_the_speed_fails_against_five(tmp_path: Path) -> None:
     assert found.count(Outcome.FAIL) >= 18
 
 
+def test_half_the_speed_never_passes_where_it_is_not_excluded(tmp_path: Path) -> None:
+    """Eight seeds whose speeds differ widely: what is within the bounds is not therefore good."""
+    reference = write_reference(tmp_path / "reference", 8)
+    for seed in range(1, 9):
+        rate = 1.15 if seed % 2 else 0.9
+        write(reference / f"seed-{seed}.jsonl", records(seed, rate=rate))
+    slow = [judge(tmp_path, records(seed, rate=0.55), reference) for seed in range(60, 80)]
+    assert all(one.outcome is not Outcome.PASS for one in slow)
+    within = [one.check("reward") for one in slow if state(one, "reward") is State.UNKNOWN]
+    assert within
+    for check in within:
+        assert "half the speed" in check.message and "further seeds" in check.fix, check
+        assert check.numbers["not_excluded_below"] >= check.numbers["excluded_drop"] > 0
+
+
+def test_a_stated_margin_is_excluded_by_the_run_itself(tmp_path: Path, eight: Path) -> None:
+    """The comparison resolves 0.17, yet a run that is 0.09 lower may have lost as much."""
+    reference = load_reference(eight)
+    options = JudgeOptions(margin=0.17)
+    for drop, expected in ((0.0, State.PASSED), (0.09, State.UNKNOWN)):
+        rows = [
+            (step, data | ({REWARD: data[REWARD] - drop} if step else {}))
+            for step, data in records(61)
+        ]
+        table = read_run(write(tmp_path / "run.jsonl", rows))
+        found = judge_run(table, reference, STEPS, options=options)
+        assert found.check("resolution").state is State.PASSED, found.text()
+        assert state(found, "reward") is expected, found.text()
+
+
 def test_a_drop_below_what_can_be_seen_is_named(tmp_path: Path, eight: Path) -> None:
     """0.05 at the end, where eight runs cannot see as little: a stated margin says so."""
     rows = [

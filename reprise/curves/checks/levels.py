@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reprise.core.findings import State
-from reprise.curves.checks.reward import split
+from reprise.curves.checks.compared import split
 from reprise.curves.result import WindowResult
 from reprise.curves.spread import Bounds, Prior, bounds, split_alpha
 from reprise.metrics import Series

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from reprise.curves.checks.alias import ValidationSet, find_metric
+from reprise.curves.checks.compared import split
 from reprise.curves.checks.levels import log_medians
 from reprise.curves.checks.mismatch import valid_probs_diff
-from reprise.curves.checks.reward import split
 from reprise.curves.reference import Metrics, ProbsDiffSpec, RewardSpec, ValidationSpec
 from reprise.curves.spread import coverage, fill
 from reprise.metrics import MetricTable, Series
