@@ -18,6 +18,7 @@ import numpy as np
 from reprise.core.findings import Finding, Severity, make_finding
 from reprise.metrics.table import (
     BoolArray,
+    CodeArray,
     FloatArray,
     IntArray,
     MetricTable,
@@ -33,6 +34,10 @@ _NAN = float("nan")
 
 def _ints() -> array[int]:
     return array("q")
+
+
+def _codes() -> array[int]:
+    return array("i")
 
 
 def _floats() -> array[float]:
@@ -56,9 +61,9 @@ class Rows:
     _steps: array[int] = field(default_factory=_ints)
     _times: array[float] = field(default_factory=_floats)
     _starts: array[int] = field(default_factory=_ints)
-    _metrics: array[int] = field(default_factory=_ints)
+    _metrics: array[int] = field(default_factory=_codes)
     _values: array[float] = field(default_factory=_floats)
-    _errors: array[float] = field(default_factory=_floats)
+    _errors: dict[int, float] = field(default_factory=dict)
     _fresh: int = 0
 
     def __len__(self) -> int:
@@ -81,10 +86,14 @@ class Rows:
         self._steps.append(step)
         self._times.append(time)
         self._starts.append(len(self._values))
-        for metric, value in values.items():
-            self._metrics.append(self.codes.setdefault(metric, len(self.codes)))
-            self._values.append(value)
-            self._errors.append(errors.get(metric, _NAN) if errors else _NAN)
+        if errors:
+            at = {metric: place for place, metric in enumerate(values, start=len(self._values))}
+            self._errors |= {at[metric]: error for metric, error in errors.items() if metric in at}
+        if not values.keys() <= self.codes.keys():
+            for metric in values:
+                self.codes.setdefault(metric, len(self.codes))
+        self._metrics.extend([self.codes[metric] for metric in values])
+        self._values.extend(values.values())
 
     def add(self, metric: str, step: int, value: float, error: float) -> None:
         """Add one value with its 1-sigma reading error (NaN where none is known)."""
@@ -119,10 +128,10 @@ class Rows:
     def table(self, where: str) -> MetricTable:
         """The rows as a table, attempts merged."""
         self.settle()
-        value, error = _copy(self._values), _copy(self._errors)
-        metric = np.frombuffer(self._metrics, dtype=np.int64).copy()
+        value = np.frombuffer(self._values, dtype=np.float64).copy()
+        metric = np.frombuffer(self._metrics, dtype=np.int32).copy()
         counts = np.diff(np.append(np.frombuffer(self._starts, dtype=np.int64), len(value)))
-        attempt = np.repeat(np.frombuffer(self._attempts, dtype=np.int64), counts)
+        attempt = np.repeat(np.frombuffer(self._attempts, dtype=np.int64).astype(np.int32), counts)
         step = np.repeat(np.frombuffer(self._steps, dtype=np.int64), counts)
         names = tuple(self.codes)
         training = np.array([not is_validation(name) for name in names], dtype=bool)[metric]
@@ -133,7 +142,7 @@ class Rows:
         last = np.ones(len(order), dtype=bool)
         last[:-1] = (np.diff(metric[order]) != 0) | (np.diff(step[order]) != 0)
         live[order[~last]] = False
-        table = MetricTable(self.run, names, attempt, metric, step, value, error, live)
+        table = MetricTable(self.run, names, attempt, metric, step, value, self._error(), live)
         found = (
             *self.findings,
             *_merge_findings(table, training, order[~last], where),
@@ -141,15 +150,19 @@ class Rows:
         )
         return dataclasses.replace(table, findings=found)
 
+    def _error(self) -> FloatArray:
+        """The reading errors, shape (values,); one NaN in memory where none is known."""
+        if not self._errors:
+            return np.broadcast_to(np.float64(_NAN), len(self._values))
+        error = np.full(len(self._values), _NAN)
+        error[list(self._errors)] = list(self._errors.values())
+        return error
+
     def values_of(self, row: int) -> dict[int, float]:
         """The values of one row by the number of their metric."""
         end = self._starts[row + 1] if row + 1 < len(self._starts) else len(self._values)
         span = range(self._starts[row], end)
         return {self._metrics[i]: self._values[i] for i in span}
-
-
-def _copy(values: array[float]) -> FloatArray:
-    return np.frombuffer(values, dtype=np.float64).copy()
 
 
 class _Sorter:
@@ -257,7 +270,7 @@ class LongRows:
                     rows.add_step(step, values, time, errors)
 
 
-def _superseded(attempt: IntArray, step: IntArray, training: BoolArray) -> BoolArray:
+def _superseded(attempt: CodeArray, step: IntArray, training: BoolArray) -> BoolArray:
     """Rows that no later attempt trained again: shape (rows,).
 
     An attempt that resumes at step s trained s and all later steps again, so the earlier

@@ -10,9 +10,19 @@ from numpy.typing import NDArray
 
 from reprise.core.findings import Finding
 
-__all__ = ["BoolArray", "FloatArray", "IntArray", "MetricTable", "Series", "is_validation", "spans"]
+__all__ = [
+    "BoolArray",
+    "CodeArray",
+    "FloatArray",
+    "IntArray",
+    "MetricTable",
+    "Series",
+    "is_validation",
+    "spans",
+]
 
 IntArray = NDArray[np.int64]
+CodeArray = NDArray[np.int32]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
@@ -85,8 +95,8 @@ class MetricTable:
 
     run: str
     names: tuple[str, ...]
-    attempt: IntArray
-    metric: IntArray
+    attempt: CodeArray
+    metric: CodeArray
     step: IntArray
     value: FloatArray
     error: FloatArray

@@ -33,10 +33,12 @@ def lag(run: FloatArray, reference: FloatArray, noise: float) -> int | None:
 def parting(run: FloatArray, reference: FloatArray, steps: IntArray) -> int:
     """The step from which `run` leaves `reference`: the best hinge through their difference."""
     difference = run - reference
-
-    def misfit(start: int) -> float:
-        hinge = np.maximum(np.arange(len(run)) - start, 0).astype(np.float64)
-        slope = float(hinge @ difference / max(float(hinge @ hinge), 1e-12))
-        return float(((difference - slope * hinge) ** 2).sum())
-
-    return int(steps[min(range(max(len(run) - 2, 1)), key=misfit)])
+    count = len(run)
+    # For the hinge max(i - start, 0), by start: its product with the difference (twice summed from
+    # the end) and with itself. The best hinge explains most: O(n), long runs have 20,000 steps.
+    tails = np.cumsum(difference[::-1])[::-1]
+    products = np.append(np.cumsum(tails[:0:-1])[::-1], 0.0)
+    rest = np.arange(count - 1, -1, -1, dtype=np.float64)
+    squares = rest * (rest + 1) * (2 * rest + 1) / 6
+    explained = products**2 / np.maximum(squares, 1.0)
+    return int(steps[int(np.argmax(explained[: max(count - 2, 1)]))])

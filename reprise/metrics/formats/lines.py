@@ -38,6 +38,7 @@ _SCALAR = re.compile(r"(?:np|numpy)\.\w+\((.*)\)$")
 _LAST_STEP = 10**12
 # Seconds since the epoch; trackers also write milliseconds.
 _TIMES = ("_timestamp", "timestamp")
+_APART = frozenset({*STEP_NAMES, *_TIMES, "_runtime"})
 _MILLISECONDS = 1e11
 
 
@@ -142,9 +143,13 @@ def _record(item: object) -> tuple[int, dict[str, float], float] | None:
     except (ValueError, OverflowError):
         return None
     time = next((as_time(item[key]) for key in _TIMES if key in item), float("nan"))
-    apart = {*STEP_NAMES, *_TIMES, "_runtime"}
-    pairs = ((key, as_number(value)) for key, value in data.items() if key not in apart)
-    return count, {natural(key): value for key, value in pairs if value is not None}, time
+    values: dict[str, float] = {}
+    for key, value in data.items():
+        # Most values are floats already; a long run has millions.
+        number = value if type(value) is float else as_number(value)
+        if number is not None and key not in _APART:
+            values[natural(key)] = number
+    return count, values, time
 
 
 def read_json_document(path: Path, rows: Rows) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 __all__ = ["STEP_NAMES", "natural"]
 
@@ -13,6 +14,7 @@ STEP_NAMES = ("step", "_step", "global_step", "training/global_step", "trainer/g
 _AT = re.compile(r"(?<=[a-z0-9])_at_(?=\d+(?:/|$))")
 
 
+@lru_cache(maxsize=1 << 16)
 def natural(metric: str) -> str:
     """verl's own name of a metric that a tracker had to rename."""
     return _AT.sub("@", metric) if metric.startswith("val") else metric
