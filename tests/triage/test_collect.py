@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from reprise.core.project import find_project
+from reprise.flows.triage.clocks import read_clocks
 from reprise.flows.triage.explain import triage_attempt
 from reprise.flows.triage.logs import collect_logs
+from reprise.runs.ray.local_ray import session_logs
 from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.state import AttemptOutcome
 
@@ -16,7 +18,7 @@ DIED = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finish
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    logs = tmp_path / "ray" / "session_latest" / "logs"
+    logs = session_logs(tmp_path / "ray")
     logs.mkdir(parents=True)
     (logs / "worker-a-01000000-41.err").write_text("x" * 400_000 + "\n" + OOM)
     (logs / "raylet.out").write_text("started\n")
@@ -39,6 +41,9 @@ def test_the_workers_own_log_names_the_root(run: RunFolder) -> None:
     names = {path.name for path in folder.iterdir()}
     assert {"worker-a-01000000-41.err", "raylet.out", "worker-b $(touch hit).err"} <= names
     assert "unrelated.bin" not in names
+    clocks = read_clocks([folder.parent])
+    # One machine: its clock is not ahead of itself.
+    assert clocks["localhost"] == clocks[""] and abs(clocks[""].ahead) <= clocks[""].within < 1
     # The end of a long log is kept, with its last line whole.
     kept = (folder / "worker-a-01000000-41.err").read_text(encoding="utf-8")
     assert len(kept) == 300_000 and kept.endswith("\n" + OOM)
