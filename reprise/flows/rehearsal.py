@@ -24,7 +24,7 @@ from reprise.flows.key import recipe_key, run_key
 from reprise.flows.package import package_env, refuse_shadowed
 from reprise.flows.start_model import start_model
 from reprise.flows.target import DEFAULT, LAYOUT_CHOICE, Target
-from reprise.flows.triage.explain import triage_attempt
+from reprise.flows.triage.explain import FAILED, triage_attempt
 from reprise.flows.triage.logs import collect_logs
 from reprise.recipe.card import card_of
 from reprise.recipe.check import check
@@ -392,7 +392,8 @@ def _end(
 def _failure(project: Project, folder: RunFolder, attempt: AttemptEnd, expected: int) -> Report:
     """The report of a job that did not reach its last step: its first error line."""
     report = Report(COMMAND, data={"run": str(folder.path)})
-    found = triage_attempt(project, folder, attempt.number)
+    outcome = "failed" if attempt.outcome in FAILED else ""
+    found = triage_attempt(project, folder, attempt.number, outcome)
     where = root_place(found) or str(folder.log_file(attempt.number))
     cause = summary(found) or attempt.message or "the job ended without an error in its log"
     values = {"step": attempt.steps, "steps": expected, "cause": cause, "log": where}

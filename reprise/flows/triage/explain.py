@@ -27,6 +27,7 @@ from reprise.triage.secrets import Masker
 from reprise.triage.selftest import self_test
 
 __all__ = [
+    "FAILED",
     "SITE_PATTERNS",
     "add_triage",
     "explain_attempt",
@@ -41,6 +42,9 @@ __all__ = [
 
 SITE_PATTERNS = "triage.toml"
 """A site's own patterns, in the project's folder."""
+
+FAILED = frozenset({AttemptOutcome.FAILED, AttemptOutcome.STALLED, AttemptOutcome.LOST})
+"""Outcomes of an attempt that ended badly by itself."""
 
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD")
 
@@ -103,8 +107,7 @@ def _outcome(run: RunFolder) -> str:
     if state.status is FINISHED:
         return "succeeded"
     ended = [item.outcome for item in state.attempts or [] if item.outcome is not None]
-    failed = {AttemptOutcome.FAILED, AttemptOutcome.STALLED, AttemptOutcome.LOST}
-    return "failed" if ended and ended[-1] in failed else ""
+    return "failed" if ended and ended[-1] in FAILED else ""
 
 
 def _logs_of(run: RunFolder, attempt: int | None = None) -> list[Path]:
@@ -144,9 +147,12 @@ def triage_attempt(project: Project, run: RunFolder, number: int, outcome: str =
     return examined
 
 
-def explain_attempt(project: Project, run: RunFolder, number: int) -> str:
-    """The cause of an attempt's failure in one line; empty where the logs show none."""
-    return summary(triage_attempt(project, run, number))
+def explain_attempt(project: Project, run: RunFolder, number: int, failed: bool) -> str:
+    """The cause of an attempt's failure in one line; empty where the logs show none.
+
+    `failed` says that the attempt is known to have failed, whatever its logs show.
+    """
+    return summary(triage_attempt(project, run, number, "failed" if failed else ""))
 
 
 def read_triage(run: RunFolder) -> dict[str, Any]:
