@@ -676,6 +676,13 @@ _KNOWN = {
     "failed-gpu-fsdp-weight-names": ("weight_sync", 963),
     "failed-gpu-sglang-import": ("import_error", 986),
     "failed-gpu-sglang-rotary": ("rollout_engine", 133),
+    # The rehearsal, broken in one place.
+    "fault-cut-weights": ("weights_damaged", 1096),
+    "fault-disk-full": ("storage_write", 1440),
+    "fault-no-column": ("data_error", 1407),
+    "fault-no-model": ("path_missing", 1009),
+    "fault-reward-module": ("import_error", 1017),
+    "fault-reward-raises": ("reward_error", 1402),
     "py-chain": ("exception", 8),
     "py-during": ("exception", 8),
     "py-group": ("exception", 6),
@@ -693,19 +700,31 @@ _KNOWN = {
     "hydra-key": ("config_error", 8),
     "hydra-syntax": ("config_error", 1),
 }
-_STATES = {"py-interrupt": OPEN, "py-good": GOOD, "failed-gpu-killed-rank": NO_PRIMARY}
+# Of a process that was killed from outside no log says more than that it is gone.
+_STATES = {
+    "py-interrupt": (OPEN, ""),
+    "failed-gpu-killed-rank": (NO_PRIMARY, "unknown_worker_death"),
+    "fault-killed-engine": (NO_PRIMARY, "rollout_engine"),
+    "fault-killed-raylet": (NO_PRIMARY, "ray_node_death"),
+    "fault-killed-trainer": (NO_PRIMARY, "unknown_worker_death"),
+}
 
 
 def _recorded() -> list[Scenario]:
+    """A file is a log, a folder the logs of a job and its host."""
     made = []
     for path in sorted(RECORDED.iterdir()):
         name = path.name.split(".")[0]
-        files = {path.name: path.read_bytes()}
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        base = path if path.is_dir() else RECORDED
+        files = {str(one.relative_to(base)): one.read_bytes() for one in found if one.is_file()}
+        job = "attempt-1.log.gz" if path.is_dir() else path.name
         if name in _KNOWN:
             category, line = _KNOWN[name]
-            made.append(Scenario(name, "recorded", files, ROOT, category, path.name, line))
+            made.append(Scenario(name, "recorded", files, ROOT, category, job, line))
         else:
-            made.append(Scenario(name, "recorded", files, _STATES.get(name, GOOD)))
+            state, category = _STATES.get(name, (GOOD, ""))
+            made.append(Scenario(name, "recorded", files, state, category))
     return made
 
 
