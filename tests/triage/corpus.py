@@ -475,7 +475,29 @@ def _hosts() -> list[Scenario]:
         f"Timeout(ms)=1800000) ran for 180004{n} milliseconds before timing out."
         for n in (0, 1, 3)
     )
+    gone = "(raylet, ip=10.8.0.12) Raylet is terminated: ip=10.8.0.12, id=71ac. Termination is "
+    gone += "unexpected. Possible reasons include: (1) SIGKILL by the user or system OOM killer, "
+    gone += "(2) Invalid memory access from Raylet causing SIGSEGV or SIGBUS."
+    unread = "ray.exceptions.RaySystemError: System error: Failed to unpickle serialized exception"
+    unread += "\n" + traceback(
+        "traceback: ",
+        "ray/exceptions.py:51:from_ray_exception",
+        "TypeError: SlotExhausted.__init__() missing 1 required positional argument: 'slots'",
+    ).replace("\ntraceback: ", "\n")
+    stuck = (
+        "[rank6]:[E802 13:55:49.384 ProcessGroupNCCL.cpp:1743] [PG ID 0 Rank 6] ProcessGroupNCCL's "
+    )
+    stuck += "watchdog got stuck for 480 seconds without making progress in monitoring collectives."
     return [
+        built("raylet-gone", NO_PRIMARY, "ray_node_death", job_log=f"{STEPS}\n{gone}\n{DIED}"),
+        built("unreadable", NO_PRIMARY, "job_failed", job_log=f"{STEPS}\n{unread}\n{TAIL}"),
+        built("watchdog-stuck", NO_PRIMARY, "collective_timeout", job_log=f"{STEPS}\n{stuck}"),
+        _raised(
+            "stream-failed",
+            "storage_write",
+            "RuntimeError: basic_ios::clear: iostream error",
+            "torch/serialization.py:1312:_save",
+        ),
         built("kernel-killer", ROOT, "host_oom", job_log=drive, node02__dmesg_txt="@R " + oom),
         built("fallen-off", ROOT, "hardware_gpu", job_log=drive, node03__dmesg_txt="@R " + bus),
         built("node-lost", ROOT, "ray_node_death", job_log=f"{STEPS}\n@R {lost}\n{DIED}"),
