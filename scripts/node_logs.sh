@@ -9,7 +9,7 @@ set -u
 : "${N_LOGS:?}" "${N_ENGINE=}" "${N_NAME=}" "${N_MINUTES=1440}" "${N_STACKS=}" "${N_PATH=}"
 # shellcheck disable=SC2016 # the inner shell puts in the values
 collect='
-clock() { date "+clock %s.%N %z"; }
+clock() { date "+clock %s.%N %z" || :; }
 clock
 PATH=$PATH${4:+:$4}
 work=$(mktemp -d) || exit 1
