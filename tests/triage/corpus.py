@@ -703,6 +703,7 @@ _KNOWN = {
     "fault-disk-full": ("storage_write", 1440),
     "fault-no-column": ("data_error", 1407),
     "fault-no-model": ("path_missing", 1009),
+    "fault-ray-memory": ("host_oom", 54),
     "fault-reward-module": ("import_error", 1017),
     "fault-reward-raises": ("reward_error", 1402),
     "py-chain": ("exception", 8),
