@@ -197,6 +197,8 @@ class _Judge:
     def _gather(self, made: Diagnosis, root: Whole, alive: Sequence[Whole]) -> None:
         """The cascade of the root, and what other lines know about it."""
         event = root.chosen
+        # Ray's head reports the host that it lost.
+        event.host = event.facts.get("node") or event.host
         rest = [
             w
             for w in self.time.ordered(alive)

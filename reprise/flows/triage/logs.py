@@ -25,7 +25,7 @@ from reprise.runs.state.folder import RunFolder
 from reprise.runs.state.state import PlaceKind, RunState
 from reprise.triage.timeline import CLOCK_SECONDS
 
-__all__ = ["collect_logs"]
+__all__ = ["collect_logs", "unpack"]
 
 _SECONDS = 90.0
 _SCRIPT = "node_logs.sh"
@@ -55,10 +55,13 @@ def collect_logs(
     except (OperatorError, OSError) as error:
         say(f"logs of the hosts were not collected: {error}")
         return
+    if state.place is PlaceKind.HOSTFILE and not asked.answers:
+        cluster = state.hostfile or "the run"
+        say(f"logs of the hosts were not collected: no record of the cluster of {cluster} is here")
     for answer in asked.answers:
-        fault = _unpack(answer, target / answer.host)
+        fault = unpack(answer, target / answer.host)
         if fault:
-            say(f"logs of {answer.host} were not collected: {fault}")
+            say(fault)
         for missing in _missing(answer):
             say(f"not collected on {answer.host}: {missing}")
     _keep_clocks(asked, target, say)
@@ -133,12 +136,13 @@ def _missing(answer: Answer) -> list[str]:
     return [line.removeprefix("missing ") for line in lines if line.startswith("missing ")]
 
 
-def _unpack(answer: Answer, target: Path) -> str:
+def unpack(answer: Answer, target: Path) -> str:
     """Write the files of an answer below `target`; what is missing and why, or an empty text."""
+    missing = f"logs of {answer.host} were not collected: "
     # An answer above the limit has no end; what arrived of it is kept.
     cut = answer.outcome is AnswerKind.CUT and answer.output
     if not answer.ok and not cut:
-        return answer.said or answer.outcome.value
+        return missing + (answer.said or answer.outcome.value)
     # Base64 has no spaces, the script's own lines have.
     text = "".join(line for line in answer.output.split("\n") if " " not in line)
     try:
@@ -155,6 +159,6 @@ def _unpack(answer: Answer, target: Path) -> str:
     except (binascii.Error, tarfile.TarError, EOFError, OSError) as error:
         with contextlib.suppress(OSError):
             if any(target.iterdir()):
-                return f"only a part arrived ({error or 'the answer was cut'})"
-        return str(error) or "the answer was cut"
+                return f"only a part of the logs of {answer.host} arrived ({error})"
+        return f"{missing}{error}"
     return ""
