@@ -38,6 +38,17 @@ def test_the_work_of_the_script_is_not_part_of_the_measurement(
     assert (clock.ahead, clock.within) == (pytest.approx(ahead), pytest.approx(within))
 
 
+def test_a_second_answer_on_the_connection_narrows_the_bound() -> None:
+    # Logging in took 2 s of the first; it alone says 1 s, give or take 1 s.
+    first = answer("1002.0", "1010.0")
+    second = answer("1020.01", "1020.02", 1020.0, 1020.04)
+    clock = measure(first, second)
+    assert clock is not None
+    assert (clock.ahead, clock.within) == (pytest.approx(0.005), pytest.approx(0.005))
+    # Set between the two by a minute: no one offset fits both.
+    assert measure(first, answer("1080.01", "1080.02", 1020.0, 1020.04)) is None
+
+
 @pytest.mark.parametrize(
     "given",
     [

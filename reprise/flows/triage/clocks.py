@@ -17,10 +17,13 @@ from reprise.cluster.answer import Answer
 from reprise.core.files import dump_json
 from reprise.triage.model import Clock
 
-__all__ = ["CLOCKS", "HostClock", "measure", "read_clocks", "write_clocks"]
+__all__ = ["CLOCKS", "CLOCK_SCRIPT", "HostClock", "measure", "read_clocks", "write_clocks"]
 
 CLOCKS = "clocks.json"
 """In the folder of an attempt's hosts."""
+
+CLOCK_SCRIPT = 'date "+clock %s.%N %z"\n' * 2
+"""Prints the clock, on a connection that stands: nothing but the answer takes time."""
 
 # A date without nanoseconds (BusyBox) prints whole seconds, and what it did not understand.
 _LINE = re.compile(r"^clock (\d+)(?:\.(\d+))?\S* ([+-])(\d\d)(\d\d)$", re.MULTILINE)
@@ -38,8 +41,22 @@ class HostClock:
     zone: float
 
 
-def measure(answer: Answer) -> HostClock | None:
-    """The clock of the host that gave `answer`; None when it printed none, or set it meanwhile."""
+def measure(*answers: Answer) -> HostClock | None:
+    """The clock of the host that gave `answers`, by all of them together.
+
+    None when it printed no clock, or set it meanwhile.
+    """
+    bounds = [found for answer in answers if (found := _bounds(answer)) is not None]
+    if not bounds:
+        return None
+    least, most = max(bound[0] for bound in bounds), min(bound[1] for bound in bounds)
+    if most < least:
+        return None
+    return HostClock((least + most) / 2, (most - least) / 2, bounds[-1][2])
+
+
+def _bounds(answer: Answer) -> tuple[float, float, float] | None:
+    """What the host's clock is ahead at least and at most, and its zone."""
     stamps = [
         (float(f"{whole}.{part or 0}"), 0.0 if part else 1.0, sign, hours, minutes)
         for whole, part, sign, hours, minutes in _LINE.findall(answer.output)
@@ -47,12 +64,9 @@ def measure(answer: Answer) -> HostClock | None:
     if len(stamps) < 2:
         return None
     first, last = stamps[0], stamps[-1]
-    least, most = last[0] - answer.ended, first[0] + first[1] - answer.began
-    if most < least:
-        return None
     _, _, sign, hours, minutes = last
     zone = (int(hours) * 3600.0 + int(minutes) * 60.0) * (-1 if sign == "-" else 1)
-    return HostClock((least + most) / 2, (most - least) / 2, zone)
+    return last[0] - answer.ended, first[0] + first[1] - answer.began, zone
 
 
 def write_clocks(folder: Path, head: str, clocks: Mapping[tuple[str, str], HostClock]) -> None:

@@ -18,7 +18,7 @@ from reprise.cluster.site import SshSettings
 from reprise.cluster.ssh import Ssh, assignments, run_here
 from reprise.core.errors import OperatorError
 from reprise.core.project import Project
-from reprise.flows.triage.clocks import measure, write_clocks
+from reprise.flows.triage.clocks import CLOCK_SCRIPT, measure, write_clocks
 from reprise.flows.triage.explain import hosts_folder
 from reprise.runs.ray.local_ray import session_logs
 from reprise.runs.state.folder import RunFolder
@@ -28,6 +28,7 @@ from reprise.triage.timeline import CLOCK_SECONDS
 __all__ = ["collect_logs", "unpack"]
 
 _SECONDS = 90.0
+_CLOCK_SECONDS = 10.0
 _SCRIPT = "node_logs.sh"
 _MOST_FILE = 1 << 20
 _HERE = "localhost"
@@ -69,10 +70,11 @@ def collect_logs(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The hosts' answers; `addresses` by host, the head's first."""
+    """The hosts' answers; `addresses` by host, the head's first; `clocks` were asked for alone."""
 
     answers: Sequence[Answer]
     addresses: Mapping[str, str]
+    clocks: Sequence[Answer] = ()
 
 
 def _keep_clocks(asked: _Asked, target: Path, say: Callable[[str], None]) -> None:
@@ -81,7 +83,7 @@ def _keep_clocks(asked: _Asked, target: Path, say: Callable[[str], None]) -> Non
     for answer in asked.answers:
         if not (target / answer.host).is_dir():
             continue
-        clock = measure(answer)
+        clock = measure(answer, *(one for one in asked.clocks if one.host == answer.host))
         if clock is None:
             say(
                 f"the clock of {answer.host} was not measured: the order of its lines and those of "
@@ -110,7 +112,10 @@ def _ask(project: Project, state: RunState, stacks: bool, ssh: SshSettings | Non
         with Ssh(ssh) as connection:
             jobs = [(node.host, assignments(values) + script) for node in record.active]
             answers = connection.run(jobs, _SECONDS)
-        return _Asked(answers, {node.name: node.ip for node in record.active})
+            there = {answer.host for answer in answers if answer.reached}
+            again = [(host, CLOCK_SCRIPT) for host, _ in jobs if host.name in there]
+            clocks = connection.run(again, _CLOCK_SECONDS)
+        return _Asked(answers, {node.name: node.ip for node in record.active}, clocks)
     if state.ray is not None and state.ray.temp_dir:
         logs = session_logs(Path(state.ray.temp_dir))
         values |= {"N_LOGS": str(logs), "N_PATH": str(project.rehearsal_python.parent)}
