@@ -698,11 +698,14 @@ _KNOWN = {
     "failed-gpu-fsdp-weight-names": ("weight_sync", 963),
     "failed-gpu-sglang-import": ("import_error", 986),
     "failed-gpu-sglang-rotary": ("rollout_engine", 133),
+    # A small job on the four-host bed, a file on three of the hosts.
+    "bed-path": ("path_missing", 37),
     # The rehearsal, broken in one place.
     "fault-cut-weights": ("weights_damaged", 1096),
     "fault-disk-full": ("storage_write", 1440),
     "fault-no-column": ("data_error", 1407),
     "fault-no-model": ("path_missing", 1009),
+    "fault-no-prompt": ("data_error", 1466),
     "fault-ray-memory": ("host_oom", 54),
     "fault-reward-module": ("import_error", 1017),
     "fault-reward-raises": ("reward_error", 1402),
