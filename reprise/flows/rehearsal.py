@@ -24,7 +24,8 @@ from reprise.flows.key import recipe_key, run_key
 from reprise.flows.package import package_env, refuse_shadowed
 from reprise.flows.start_model import start_model
 from reprise.flows.target import DEFAULT, LAYOUT_CHOICE, Target
-from reprise.flows.triage.explain import triage_attempt
+from reprise.flows.triage.explain import FAILED, triage_attempt
+from reprise.flows.triage.logs import collect_logs
 from reprise.recipe.card import card_of
 from reprise.recipe.check import check
 from reprise.recipe.config.compose import compose
@@ -296,7 +297,17 @@ class Rehearsal:
             with self.console.training(folder.read().steps or 0) as display:
                 follower = Follower(display.step, display.phase)
                 number = folder.begin_attempt(None).number
-                return run_attempt(folder, number, jobs, Job(entrypoint, runtime_env), follower)
+                # The workers of a stalled job still hang: their stacks are gone once it stopped.
+                follower.on_stall = lambda: self._collect(folder, number, stacks=True)
+                job = Job(entrypoint, runtime_env)
+                attempt = run_attempt(folder, number, jobs, job, follower)
+            if attempt.outcome not in (AttemptOutcome.SUCCEEDED, AttemptOutcome.STALLED):
+                # Ray's own logs go with its folder.
+                self._collect(folder, number, stacks=False)
+            return attempt
+
+    def _collect(self, folder: RunFolder, number: int, stacks: bool) -> None:
+        collect_logs(self.project, folder, number, stacks, None, self.console.line)
 
     def _runtime_env(self, environment: Mapping[str, str]) -> dict[str, Any]:
         """What Ray is given: the project's runtime environment and the recipe's, merged."""
@@ -381,7 +392,8 @@ def _end(
 def _failure(project: Project, folder: RunFolder, attempt: AttemptEnd, expected: int) -> Report:
     """The report of a job that did not reach its last step: its first error line."""
     report = Report(COMMAND, data={"run": str(folder.path)})
-    found = triage_attempt(project, folder, attempt.number)
+    outcome = "failed" if attempt.outcome in FAILED else ""
+    found = triage_attempt(project, folder, attempt.number, outcome)
     where = root_place(found) or str(folder.log_file(attempt.number))
     cause = summary(found) or attempt.message or "the job ended without an error in its log"
     values = {"step": attempt.steps, "steps": expected, "cause": cause, "log": where}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reprise.triage.model import Diagnosis, Event, Role, State
+from reprise.triage.model import Clock, Diagnosis, Event, Role, State
 from reprise.triage.patterns import Library
 from reprise.triage.read.events import FileScan
-from reprise.triage.timeline import CLOCK_SECONDS, Timeline, Whole, is_driver
+from reprise.triage.timeline import Timeline, Whole, is_driver
 
 __all__ = ["Question", "judge"]
 
@@ -20,17 +20,17 @@ _LAST_LINES = 30
 class Question:
     """What is known beside the logs.
 
-    `outcome` is succeeded, failed or empty (unknown). `offsets` are seconds that a host's clock is
-    ahead; `hosts` translates the names of folders to addresses.
+    `outcome` is succeeded, failed or empty (unknown). `clocks` are those of hosts, by name or
+    address; the one without a name is that of the host whose job log has no host.
     """
 
     outcome: str = ""
-    offsets: Mapping[str, float] = field(default_factory=dict)
+    clocks: Mapping[str, Clock] = field(default_factory=dict)
 
 
 def judge(scans: Sequence[FileScan], library: Library, question: Question) -> Diagnosis:
     """The diagnosis of the files read together."""
-    return _Judge(Timeline(scans, question.offsets), library, question.outcome).answer()
+    return _Judge(Timeline(scans, question.clocks), library, question.outcome).answer()
 
 
 class _Judge:
@@ -179,8 +179,7 @@ class _Judge:
             return False
         if event.category == root.category or event.file == root.file:
             return False
-        known = event.host in self.time.offsets and root.host in self.time.offsets
-        return abs(event.stamp - root.stamp) <= (0.05 if known else CLOCK_SECONDS)
+        return abs(event.stamp - root.stamp) <= self.time.tolerance(event, root)
 
     def _nearest(self, top: Sequence[Whole], alive: Sequence[Whole]) -> Whole:
         """The earliest; among those that clocks cannot order, the one that others point to."""
@@ -198,6 +197,8 @@ class _Judge:
     def _gather(self, made: Diagnosis, root: Whole, alive: Sequence[Whole]) -> None:
         """The cascade of the root, and what other lines know about it."""
         event = root.chosen
+        # Ray's head reports the host that it lost.
+        event.host = event.facts.get("node") or event.host
         rest = [
             w
             for w in self.time.ordered(alive)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["TIERS", "Diagnosis", "Event", "Group", "Mark", "Role", "State", "Step"]
+__all__ = ["TIERS", "Clock", "Diagnosis", "Event", "Group", "Mark", "Role", "State", "Step"]
 
 
 class Role(StrEnum):
@@ -32,13 +32,22 @@ TIERS = ("named by a pattern", "an exception that ended a process", "an exceptio
 """How well a candidate is supported, the best first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How many seconds a host's clock is ahead, give or take `within`."""
+
+    ahead: float
+    within: float = 0.0
+
+
 @dataclass(slots=True)
 class Event:
     """One line of a log that matters.
 
     `line` counts from 1. `stamp` is seconds since the epoch by the log's own clock, None when the
     line and the lines before it have none; `exact` says whether it is the line's own. `yearless`
-    stamps count from the beginning of the year 2000 until the year is known.
+    stamps count from the beginning of the year 2000 until the year is known. The stamp is `coarse`
+    when it has whole seconds, or is that of an earlier line.
     """
 
     file: str
@@ -56,6 +65,7 @@ class Event:
     stamp: float | None = None
     exact: bool = False
     yearless: bool = False
+    coarse: bool = False
     level: str = ""
     exception: str = ""
     frames: tuple[str, ...] = ()

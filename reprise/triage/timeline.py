@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reprise.triage.model import Event, Group, Mark, Role, Step
+from reprise.triage.model import Clock, Event, Group, Mark, Role, Step
 from reprise.triage.read.clock import most_common_year, with_year
 from reprise.triage.read.events import FileScan
 
@@ -16,6 +16,8 @@ CLOCK_SECONDS = 2.0
 
 _DRIVERS = ("TaskRunner", "main_task")
 _BACK_AFTER = 5.0
+# Logs print thousandths of a second, and a line some time after it happened.
+_PRINTED_SECONDS = 0.05
 
 
 @dataclass(slots=True)
@@ -45,11 +47,12 @@ class Whole:
 
 
 class Timeline:
-    """The files read together. `offsets` are seconds that a host's clock is ahead."""
+    """The files read together, and the clocks of their hosts as far as they are known."""
 
-    def __init__(self, scans: Sequence[FileScan], offsets: Mapping[str, float]) -> None:
+    def __init__(self, scans: Sequence[FileScan], clocks: Mapping[str, Clock]) -> None:
         self.scans = scans
-        self.offsets = offsets
+        self.clocks = clocks
+        self.of_file = {scan.log.name: scan.log.host for scan in scans}
         self.order = {scan.log.name: index for index, scan in enumerate(scans)}
         self.lines = {scan.log.name: scan.lines for scan in scans}
         self.final = {scan.log.name: _epochs(scan) for scan in scans}
@@ -91,6 +94,7 @@ class Timeline:
         if not event.ip and event.pid:
             event.ip = scan.addresses.get(event.pid, "")
         event.host = event.ip or event.host or scan.log.host
+        event.coarse = not event.exact or (event.stamp or 0.0) % 1 == 0
         event.stamp = self._moment(event.stamp, event.yearless, event.host, scan.log.host)
         event.yearless = False
 
@@ -98,8 +102,16 @@ class Timeline:
         if stamp is None:
             return None
         moment = with_year(stamp, self.year) if yearless else stamp
-        offset = next((self.offsets[host] for host in hosts if host in self.offsets), 0.0)
-        return moment - offset
+        clock = next((self.clocks[host] for host in hosts if host in self.clocks), None)
+        return moment - clock.ahead if clock is not None else moment
+
+    def tolerance(self, one: Event, other: Event) -> float:
+        """Seconds within which the clocks of two hosts cannot tell which event came first."""
+        clocks = [self.clocks[event.host] for event in (one, other) if event.host in self.clocks]
+        if len(clocks) < 2:
+            return CLOCK_SECONDS
+        printed = CLOCK_SECONDS if one.coarse or other.coarse else _PRINTED_SECONDS
+        return printed + sum(clock.within for clock in clocks)
 
     def _last_step(self) -> Step | None:
         steps = [scan.steps[-1] for scan in self.scans if scan.steps]
@@ -139,7 +151,7 @@ class Timeline:
         step = self.step
         if step is None or step.stamp is None or event.stamp is None or not event.exact:
             return False
-        moment = self._moment(step.stamp, step.yearless)
+        moment = self._moment(step.stamp, step.yearless, self.of_file[step.file])
         return moment is not None and event.stamp < moment - _BACK_AFTER
 
     def stops(self) -> list[Mark]:
@@ -158,7 +170,7 @@ class Timeline:
                 if event.line > mark.line and (whole_job or mark.process == event.process):
                     return True
             elif whole_job and mark.stamp is not None and event.stamp is not None:
-                moment = self._moment(mark.stamp, mark.yearless)
+                moment = self._moment(mark.stamp, mark.yearless, self.of_file[mark.file])
                 if moment is not None and event.stamp > moment + CLOCK_SECONDS:
                     return True
         return False

@@ -1,4 +1,7 @@
-"""A host goes bad in the middle of a run: another takes its place, and no step is lost."""
+"""A host goes bad in the middle of a run: another takes its place, and no step is lost.
+
+Also what is known of it afterwards: the logs, the clocks and the stacks of all hosts.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +19,15 @@ from reprise.core.findings import Report
 from reprise.flows.cluster.hosts import select
 from reprise.flows.train.place import HostfileCluster
 from reprise.flows.train.session import run_session
+from reprise.flows.triage.clocks import read_clocks
+from reprise.flows.triage.explain import hosts_folder, read_triage
 from reprise.runs.state.folder import RunFolder
 from tests.cluster.bed import Bed, BedHost, standing_bed
 from tests.cluster.conftest import Operator
 from tests.cluster.test_faults import gmi
 from tests.flows.command import assert_every_step_once, wait
 from tests.flows.small_session import PROJECT, SmallSession, new_session
+from tests.states import change
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.full]
 
@@ -62,6 +69,7 @@ def session(
         place = HostfileCluster(selection, PROJECT, said.append, wait_seconds=300)
         made = new_session(bed.folder / f"runs-{time.monotonic_ns()}", place)
         made.trainer, made.nodes = TRAINER, 3
+        change(made.folder, hostfile=str(hostfile.absolute()))
         made.variables = {"NODES": "3", "SECONDS_A_STEP": "1"}
         return made
 
@@ -204,3 +212,79 @@ def test_a_host_that_vanishes_and_a_marked_spare(
     record = find_record(hostfile)
     assert record is not None and [node.name for node in record.nodes if node.spare] == []
     print({name: round(value, 1) for name, value in seconds_lost(run).items()})
+
+
+def hosts_of(run: RunFolder) -> dict[str, set[str]]:
+    """The files that were collected, by host."""
+    folders = [path for path in hosts_folder(run, 1).iterdir() if path.is_dir()]
+    return {path.name: {file.name for file in path.iterdir()} for path in folders}
+
+
+@pytest.mark.parametrize(
+    ("fault", "category"),
+    [("path", "path_missing"), ("stop", "ray_node_death"), ("cut", "ray_node_death")],
+)
+def test_the_logs_of_all_hosts_after_a_failure(
+    bed: Bed, session: Callable[[Operator, Path], SmallSession], fault: str, category: str
+) -> None:
+    """One attempt on four hosts: a file that one lacks, a host that is gone or cut off."""
+    made = session(Operator(bed, home=f"state-{fault}"), bed.hostfile())
+    made.nodes, made.options = 4, replace(made.options, attempts=1)
+    made.variables = {"NODES": "4", "SECONDS_A_STEP": "1"}
+    run, host = made.folder, bed.host("node3")
+
+    def break_it() -> None:
+        if fault == "path":
+            (host.tmp / "bad").write_text("path")
+        elif fault == "stop":
+            bed.stop(host)
+        else:
+            bed.cut(host)
+
+    thread = at_step_three(run, break_it)
+    try:
+        report = run_session(made)
+        thread.join(10)
+    finally:
+        if fault == "stop":
+            bed.start(host)
+        bed.join(host)
+        bed.wait(host)
+    assert report.exit_code != 0
+    files = hosts_of(run)
+    here = {one.name for one in bed.hosts} - ({"node3"} if fault != "path" else set())
+    assert set(files) == here, files
+    assert all("raylet.out" in names for names in files.values())
+    clocks = read_clocks([hosts_folder(run, 1)])
+    assert here | {""} <= set(clocks)
+    assert all(abs(clock.ahead) <= clock.within + 0.01 for clock in clocks.values()), clocks
+    found = read_triage(run)
+    assert found["category"] == category, found
+    # The host is the one that failed, not the one that says so.
+    assert found["root"]["host"] in ("node3", host.ip)
+
+
+def test_the_stacks_of_all_hosts_after_a_hang(
+    bed: Bed, session: Callable[[Operator, Path], SmallSession]
+) -> None:
+    made = session(Operator(bed, home="state-hang"), bed.hostfile())
+    made.options = replace(made.options, attempts=1, stall=20.0)
+    run = made.folder
+    bad: list[BedHost] = []
+
+    def hang_one() -> None:
+        bad.append(next(host for host in bed.hosts[1:] if has_rank(host)))
+        (bad[0].tmp / "bad").write_text("hang")
+
+    thread = at_step_three(run, hang_one)
+    report = run_session(made)
+    thread.join(10)
+    assert report.exit_code != 0
+    (attempt,) = run.attempts()
+    assert attempt.outcome == "stalled"
+    folder = hosts_folder(run, 1)
+    stacks = {
+        path.parent.name: path.read_text(encoding="utf-8") for path in folder.glob("*/stack-*.log")
+    }
+    assert len(stacks) >= 3, hosts_of(run)
+    assert "step (" in stacks[bad[0].name] and "ranks_trainer.py" in stacks[bad[0].name]

@@ -1,6 +1,7 @@
 """A small job with one rank on each of NODES hosts: steps, checkpoints, metrics of the driver.
 
-A rank whose host has the file /tmp/bad reports what CUDA reports of a GPU with a memory error.
+A rank whose host has the file /tmp/bad does what that file says: "hang", "path" (it opens a file
+that its host lacks), or anything else: it reports what CUDA reports of a GPU with a memory error.
 """
 
 import json
@@ -26,7 +27,12 @@ class Rank:
         return socket.gethostname()
 
     def step(self) -> float:
-        if Path("/tmp/bad").exists():
+        what = bad.read_text(encoding="utf-8") if (bad := Path("/tmp/bad")).exists() else ""
+        if what == "hang":
+            time.sleep(3600)
+        if what == "path":
+            Path("/mnt/share/data/train.parquet").read_bytes()
+        if what:
             raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
         return 0.1
 

@@ -1,17 +1,21 @@
 """A private Ray and real jobs on it."""
 
 import os
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
+from reprise.flows.triage.explain import hosts_folder
+from reprise.flows.triage.logs import collect_logs
 from reprise.runs.ray.jobs import Jobs
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.runs.ray.processes import marked
 from reprise.runs.state.attempt import AttemptEnd, AttemptOutcome, Job
 from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.state import PrivateRay
 from reprise.runs.supervise.following import Follower, run_attempt
 from reprise.runs.watch.progress import StepLine
 from tests.saying import command_lines
@@ -38,7 +42,12 @@ def ray(folder: RunFolder) -> Iterator[LocalRay]:
 
 
 def run(
-    folder: RunFolder, ray: LocalRay, number: int, command: str, stall: float = 300
+    folder: RunFolder,
+    ray: LocalRay,
+    number: int,
+    command: str,
+    stall: float = 300,
+    on_stall: Callable[[], None] = lambda: None,
 ) -> tuple[AttemptEnd, list[StepLine], list[str]]:
     package = folder.path / "package"
     package.mkdir(exist_ok=True)
@@ -47,7 +56,7 @@ def run(
     job = Job(command, {"working_dir": str(package), "env_vars": variables})
     steps: list[StepLine] = []
     jobs = Jobs(ray.address, ray.token_file.read_text(encoding="utf-8"))
-    follower = Follower(steps.append, print, stall)
+    follower = Follower(steps.append, print, stall, on_stall=on_stall)
     attempt = run_attempt(folder, number, jobs, job, follower)
     return attempt, steps, folder.log_file(number).read_text(encoding="utf-8").splitlines()
 
@@ -60,9 +69,42 @@ def test_a_job_that_ends_well_gives_its_steps_and_its_log(folder: RunFolder, ray
     assert "hello from the package" in lines
 
 
+HANG = """
+import ray, time
+@ray.remote
+class Stuck:
+    def wait_for_ever(self):
+        time.sleep(600)
+ray.init()
+stuck = Stuck.remote()
+ray.get(stuck.wait_for_ever.remote())
+"""
+
+
+def test_a_job_that_hangs_is_ended_after_its_stacks_were_taken(
+    folder: RunFolder, ray: LocalRay
+) -> None:
+    with folder.edit() as state:
+        state.ray = PrivateRay(temp_dir=str(ray.temp_dir))
+    python = find_project().rehearsal_python
+    said: list[str] = []
+    attempt, _, _ = run(
+        folder,
+        ray,
+        2,
+        f"{python} -c {shlex.quote(HANG)}",
+        stall=20,
+        on_stall=lambda: collect_logs(find_project(), folder, 2, True, None, said.append),
+    )
+    assert attempt.outcome is AttemptOutcome.STALLED
+    assert "20 s" in attempt.message
+    stacks = [path.read_text() for path in hosts_folder(folder, 2).glob("localhost/stack-*.log")]
+    assert said == [] and any("wait_for_ever" in text for text in stacks), (said, stacks)
+
+
 def test_a_job_that_only_repeats_itself_is_ended(folder: RunFolder, ray: LocalRay) -> None:
     loop = 'i=0; while true; do i=$((i+1)); echo "waited $i s for the other side"; sleep 1; done'
-    attempt, _, _ = run(folder, ray, 2, loop, stall=8)
+    attempt, _, _ = run(folder, ray, 5, loop, stall=8)
     assert attempt.outcome is AttemptOutcome.STALLED
     assert "8 s" in attempt.message
 

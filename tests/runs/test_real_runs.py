@@ -16,12 +16,15 @@ import pytest
 
 from reprise.core.errors import OperatorError
 from reprise.core.project import find_project
+from reprise.flows.triage.explain import hosts_folder
+from reprise.flows.triage.logs import collect_logs
 from reprise.runs.ray.contact import contact_of
 from reprise.runs.ray.jobs import ENDED, Jobs
 from reprise.runs.ray.local_ray import LocalRay, new_temp_dir, start_local_ray
 from reprise.runs.ray.nodes import list_nodes
 from reprise.runs.state.attempt import AttemptOutcome
 from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.state import PlaceKind, PrivateRay
 from reprise.runs.watch.monitor import Monitor
 from reprise.runs.watch.pending import pending
 from reprise.runs.watch.view import Limits, View, attend, watch
@@ -106,6 +109,24 @@ def test_status_of_a_running_job(begin: Callable[..., RunFolder]) -> None:
     assert data["nodes"] == {"alive": 1, "known": 1, "gpus": 1.0}
     # Nobody supervises it: said, and no fault.
     assert any("no further attempt" in finding["message"] for finding in data["findings"])
+
+
+def test_the_logs_of_a_private_ray_are_collected(
+    begin: Callable[..., RunFolder], ray: LocalRay
+) -> None:
+    own = PrivateRay(temp_dir=str(ray.temp_dir))
+    folder = begin("echo started; exit 3", place=PlaceKind.PRIVATE, ray=own)
+    until(lambda: state(folder) == "FAILED")
+    said: list[str] = []
+    collect_logs(find_project(), folder, 1, True, None, said.append)
+    # No worker of Ray's runs whose stacks could be read, or nothing to read them with.
+    assert len(said) == 1 and said[0].startswith(
+        "not collected on localhost: stacks of the workers: "
+    ), said
+    hosts = hosts_folder(folder, 1)
+    names = {path.name for path in (hosts / "localhost").iterdir()}
+    assert {"raylet.out", "gcs_server.out", f"job-driver-{folder.name}-1.log"} <= names
+    assert (hosts / "clocks.json").is_file()
 
 
 def test_steps_come_from_the_log_where_the_storage_is_not_seen(

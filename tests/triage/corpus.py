@@ -475,7 +475,29 @@ def _hosts() -> list[Scenario]:
         f"Timeout(ms)=1800000) ran for 180004{n} milliseconds before timing out."
         for n in (0, 1, 3)
     )
+    gone = "(raylet, ip=10.8.0.12) Raylet is terminated: ip=10.8.0.12, id=71ac. Termination is "
+    gone += "unexpected. Possible reasons include: (1) SIGKILL by the user or system OOM killer, "
+    gone += "(2) Invalid memory access from Raylet causing SIGSEGV or SIGBUS."
+    unread = "ray.exceptions.RaySystemError: System error: Failed to unpickle serialized exception"
+    unread += "\n" + traceback(
+        "traceback: ",
+        "ray/exceptions.py:51:from_ray_exception",
+        "TypeError: SlotExhausted.__init__() missing 1 required positional argument: 'slots'",
+    ).replace("\ntraceback: ", "\n")
+    stuck = (
+        "[rank6]:[E802 13:55:49.384 ProcessGroupNCCL.cpp:1743] [PG ID 0 Rank 6] ProcessGroupNCCL's "
+    )
+    stuck += "watchdog got stuck for 480 seconds without making progress in monitoring collectives."
     return [
+        built("raylet-gone", NO_PRIMARY, "ray_node_death", job_log=f"{STEPS}\n{gone}\n{DIED}"),
+        built("unreadable", NO_PRIMARY, "job_failed", job_log=f"{STEPS}\n{unread}\n{TAIL}"),
+        built("watchdog-stuck", NO_PRIMARY, "collective_timeout", job_log=f"{STEPS}\n{stuck}"),
+        _raised(
+            "stream-failed",
+            "storage_write",
+            "RuntimeError: basic_ios::clear: iostream error",
+            "torch/serialization.py:1312:_save",
+        ),
         built("kernel-killer", ROOT, "host_oom", job_log=drive, node02__dmesg_txt="@R " + oom),
         built("fallen-off", ROOT, "hardware_gpu", job_log=drive, node03__dmesg_txt="@R " + bus),
         built("node-lost", ROOT, "ray_node_death", job_log=f"{STEPS}\n@R {lost}\n{DIED}"),
@@ -676,6 +698,17 @@ _KNOWN = {
     "failed-gpu-fsdp-weight-names": ("weight_sync", 963),
     "failed-gpu-sglang-import": ("import_error", 986),
     "failed-gpu-sglang-rotary": ("rollout_engine", 133),
+    # A small job on the four-host bed, a file on three of the hosts.
+    "bed-path": ("path_missing", 37),
+    # The rehearsal, broken in one place.
+    "fault-cut-weights": ("weights_damaged", 1096),
+    "fault-disk-full": ("storage_write", 1440),
+    "fault-no-column": ("data_error", 1407),
+    "fault-no-model": ("path_missing", 1009),
+    "fault-no-prompt": ("data_error", 1466),
+    "fault-ray-memory": ("host_oom", 54),
+    "fault-reward-module": ("import_error", 1017),
+    "fault-reward-raises": ("reward_error", 1402),
     "py-chain": ("exception", 8),
     "py-during": ("exception", 8),
     "py-group": ("exception", 6),
@@ -693,19 +726,31 @@ _KNOWN = {
     "hydra-key": ("config_error", 8),
     "hydra-syntax": ("config_error", 1),
 }
-_STATES = {"py-interrupt": OPEN, "py-good": GOOD, "failed-gpu-killed-rank": NO_PRIMARY}
+# Of a process that was killed from outside no log says more than that it is gone.
+_STATES = {
+    "py-interrupt": (OPEN, ""),
+    "failed-gpu-killed-rank": (NO_PRIMARY, "unknown_worker_death"),
+    "fault-killed-engine": (NO_PRIMARY, "rollout_engine"),
+    "fault-killed-raylet": (NO_PRIMARY, "ray_node_death"),
+    "fault-killed-trainer": (NO_PRIMARY, "unknown_worker_death"),
+}
 
 
 def _recorded() -> list[Scenario]:
+    """A file is a log, a folder the logs of a job and its host."""
     made = []
     for path in sorted(RECORDED.iterdir()):
         name = path.name.split(".")[0]
-        files = {path.name: path.read_bytes()}
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        base = path if path.is_dir() else RECORDED
+        files = {str(one.relative_to(base)): one.read_bytes() for one in found if one.is_file()}
+        job = "attempt-1.log.gz" if path.is_dir() else path.name
         if name in _KNOWN:
             category, line = _KNOWN[name]
-            made.append(Scenario(name, "recorded", files, ROOT, category, path.name, line))
+            made.append(Scenario(name, "recorded", files, ROOT, category, job, line))
         else:
-            made.append(Scenario(name, "recorded", files, _STATES.get(name, GOOD)))
+            state, category = _STATES.get(name, (GOOD, ""))
+            made.append(Scenario(name, "recorded", files, state, category))
     return made
 
 

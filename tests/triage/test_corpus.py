@@ -7,6 +7,7 @@ import pytest
 
 from reprise.triage.engine import examine
 from reprise.triage.judge import Question
+from reprise.triage.model import Clock
 from tests.triage.corpus import CASES, ROOT, Scenario, scenarios
 
 ALL = scenarios()
@@ -110,10 +111,10 @@ def test_a_clock_that_is_ahead_changes_the_order(tmp_path: Path) -> None:
     (tmp_path / "n2" / "w.err").write_text(line.format("00", 1, 116, "Stale file handle"))
     unknown = examine([tmp_path]).diagnosis
     assert not unknown.certain and len(unknown.rivals) == 1
-    offsets = {"n1": 30.0, "n2": -30.0}
-    found = examine([tmp_path], Question(offsets=offsets)).diagnosis
+    clocks = {"n1": Clock(30.0), "n2": Clock(-30.0)}
+    found = examine([tmp_path], Question(clocks=clocks)).diagnosis
     assert found.category == "disk_full" and found.certain
-    found = examine([tmp_path], Question(offsets={"n1": -30.0, "n2": 30.0})).diagnosis
+    found = examine([tmp_path], Question(clocks={"n1": Clock(-30.0), "n2": Clock(30.0)})).diagnosis
     assert found.category == "io_error" and found.certain
 
 

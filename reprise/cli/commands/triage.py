@@ -39,7 +39,10 @@ def triage(
     ] = None,
     clock: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST=SECONDS", help="How far a host's clock is ahead (repeatable)."),
+        typer.Option(
+            metavar="HOST=SECONDS",
+            help="How far a host's clock is ahead, where it was not measured (repeatable).",
+        ),
     ] = None,
     self_test: Annotated[
         bool, typer.Option("--self-test", help="Try every pattern on its own examples.")
@@ -51,6 +54,7 @@ def triage(
     Exit code 0: the job ended well; 1: a root cause was found; 2: it could not be determined.
     """
     from reprise.flows.triage.explain import triage_paths, triage_self_test
+    from reprise.triage.model import Clock
     from reprise.triage.report import cascade_lines
 
     files = patterns or []
@@ -64,11 +68,11 @@ def triage(
             "name some, as in: reprise triage logs/*.log, or a folder of runs/",
         )
     hosts = dict(_pair("--host", text) for text in host or [])
-    offsets = {
-        name: _seconds(name, value)
+    clocks = {
+        name: Clock(_seconds(name, value))
         for name, value in (_pair("--clock", text) for text in clock or [])
     }
-    report, examined = triage_paths(find_project(), paths, files, hosts, offsets)
+    report, examined = triage_paths(find_project(), paths, files, hosts, clocks)
     if not as_json:
         console = Console(soft_wrap=True, highlight=False)
         for line in cascade_lines(examined):

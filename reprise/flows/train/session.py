@@ -18,7 +18,7 @@ from reprise.flows.train.checks import need_of
 from reprise.flows.train.job import SECRETS, TrainJob, TrainOptions
 from reprise.flows.train.place import HostfileCluster, Need, Place
 from reprise.flows.train.spare import no_other_host, replace_host
-from reprise.flows.triage.explain import add_triage, explain_attempt, hosts_folder
+from reprise.flows.triage.explain import FAILED, add_triage, explain_attempt, hosts_folder
 from reprise.flows.triage.logs import collect_logs
 from reprise.runs.ray.contact import contact_of
 from reprise.runs.ray.jobs import Jobs
@@ -107,7 +107,8 @@ class Session:
             return ""
         if not hosts_folder(self.folder, number).exists():
             self._collect(number, stacks=False)
-        return explain_attempt(self.task.project, self.folder, number)
+        failed = self.ended is not None and self.ended.outcome in FAILED
+        return explain_attempt(self.task.project, self.folder, number, failed)
 
     @property
     def need(self) -> Need:

@@ -14,18 +14,20 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import dump_json
 from reprise.core.findings import Report
 from reprise.core.project import Project
+from reprise.flows.triage.clocks import read_clocks
 from reprise.runs.state.folder import FINISHED, RunFolder, find_run
 from reprise.runs.state.state import AttemptOutcome
 from reprise.triage.bundle import pack
 from reprise.triage.engine import Examined, examine
 from reprise.triage.judge import Question
-from reprise.triage.model import State
+from reprise.triage.model import Clock, State
 from reprise.triage.patterns import load_library
 from reprise.triage.report import RULE, describe, fill_report, summary
 from reprise.triage.secrets import Masker
 from reprise.triage.selftest import self_test
 
 __all__ = [
+    "FAILED",
     "SITE_PATTERNS",
     "add_triage",
     "explain_attempt",
@@ -40,6 +42,9 @@ __all__ = [
 
 SITE_PATTERNS = "triage.toml"
 """A site's own patterns, in the project's folder."""
+
+FAILED = frozenset({AttemptOutcome.FAILED, AttemptOutcome.STALLED, AttemptOutcome.LOST})
+"""Outcomes of an attempt that ended badly by itself."""
 
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD")
 
@@ -59,10 +64,11 @@ def triage_paths(
     paths: Sequence[str],
     patterns: Sequence[Path] = (),
     hosts: Mapping[str, str] | None = None,
-    offsets: Mapping[str, float] | None = None,
+    clocks: Mapping[str, Clock] | None = None,
 ) -> tuple[Report, Examined]:
     """Triage of log files, folders and runs; a run's own state says whether it succeeded.
 
+    Hosts' clocks that were measured with the logs are used, unless `clocks` says otherwise.
     Raises OperatorError for a path that is neither.
     """
     found: list[Path] = []
@@ -75,7 +81,7 @@ def triage_paths(
         run = _run(project, text)
         found += _logs_of(run)
         outcome = _outcome(run) if len(paths) == 1 else ""
-    question = Question(outcome, offsets or {})
+    question = Question(outcome, read_clocks(found, clocks))
     examined = examine(found, question, hosts, _site_patterns(project, patterns))
     report = Report("triage")
     fill_report(report, examined)
@@ -101,8 +107,7 @@ def _outcome(run: RunFolder) -> str:
     if state.status is FINISHED:
         return "succeeded"
     ended = [item.outcome for item in state.attempts or [] if item.outcome is not None]
-    failed = {AttemptOutcome.FAILED, AttemptOutcome.STALLED, AttemptOutcome.LOST}
-    return "failed" if ended and ended[-1] in failed else ""
+    return "failed" if ended and ended[-1] in FAILED else ""
 
 
 def _logs_of(run: RunFolder, attempt: int | None = None) -> list[Path]:
@@ -129,11 +134,12 @@ def triage_attempt(project: Project, run: RunFolder, number: int, outcome: str =
 
     A faulty file of site patterns, or a full disk, must not hide the failure itself.
     """
-    question = Question(outcome)
+    logs = _logs_of(run, number)
+    question = Question(outcome, read_clocks(logs))
     try:
-        examined = examine(_logs_of(run, number), question, None, _site_patterns(project, ()))
+        examined = examine(logs, question, None, _site_patterns(project, ()))
     except OperatorError:
-        examined = examine(_logs_of(run, number), question)
+        examined = examine(logs, question)
     if examined.diagnosis.state is not State.NO_FAILURE:
         # A full disk is often the very cause.
         with contextlib.suppress(OSError):
@@ -141,9 +147,12 @@ def triage_attempt(project: Project, run: RunFolder, number: int, outcome: str =
     return examined
 
 
-def explain_attempt(project: Project, run: RunFolder, number: int) -> str:
-    """The cause of an attempt's failure in one line; empty where the logs show none."""
-    return summary(triage_attempt(project, run, number))
+def explain_attempt(project: Project, run: RunFolder, number: int, failed: bool) -> str:
+    """The cause of an attempt's failure in one line; empty where the logs show none.
+
+    `failed` says that the attempt is known to have failed, whatever its logs show.
+    """
+    return summary(triage_attempt(project, run, number, "failed" if failed else ""))
 
 
 def read_triage(run: RunFolder) -> dict[str, Any]:
@@ -176,7 +185,9 @@ def pack_support(project: Project, text: str, out: Path | None) -> Report:
     """Write the support bundle of a run. Raises OperatorError for an unknown run."""
     run = _run(project, text)
     report = Report("support-bundle")
-    examined = examine(_logs_of(run), Question(_outcome(run)), None, _site_patterns(project, ()))
+    logs = _logs_of(run)
+    question = Question(_outcome(run), read_clocks(logs))
+    examined = examine(logs, question, None, _site_patterns(project, ()))
     values = [
         value
         for name, value in os.environ.items()

@@ -24,11 +24,19 @@ from reprise.core.wait import wait_until
 from reprise.runs.ray.processes import MARK, stop_all
 from reprise.runs.ray.segments import Segments, remove_segments
 
-__all__ = ["LocalRay", "free_port", "new_temp_dir", "remove_leftovers", "start_local_ray"]
+__all__ = [
+    "LocalRay",
+    "free_port",
+    "new_temp_dir",
+    "remove_leftovers",
+    "session_logs",
+    "start_local_ray",
+]
 
 _READY_SECONDS = 90.0
 _SESSION_FOLDER = "reprise-ray-"
 _SEGMENTS = "segments"
+_RAY_FOLDER = "r"
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 # The workers of a cluster take those up to here (reprise/cluster/site.py).
 _LOWEST_PORT = 20_000
@@ -71,6 +79,11 @@ def new_temp_dir() -> Path:
     Ray appends up to 70 characters for its sockets, whose paths are limited to 107 bytes.
     """
     return Path(tempfile.mkdtemp(prefix=_SESSION_FOLDER, dir=_short_root()))
+
+
+def session_logs(temp_dir: Path) -> Path:
+    """The folder of the logs of the Ray that runs, or ran last, in `temp_dir`."""
+    return temp_dir / _RAY_FOLDER / "session_latest" / "logs"
 
 
 def start_local_ray(
@@ -117,7 +130,7 @@ def start_local_ray(
         *("--object-store-memory", str(512 * 2**20)),
         *("--ray-client-server-port", str(free_port())),
         *("--dashboard-agent-listen-port", str(free_port())),
-        *("--temp-dir", str(temp_dir / "r"), "--disable-usage-stats"),
+        *("--temp-dir", str(temp_dir / _RAY_FOLDER), "--disable-usage-stats"),
     ]
     ray: LocalRay | None = None
     try:

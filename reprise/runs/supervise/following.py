@@ -69,7 +69,7 @@ class StepsOfLog:
 class Follower:
     """Callbacks while a job runs, and when it counts as stalled.
 
-    `on_poll` is called after each look at the job.
+    `on_poll` is called after each look at the job, `on_stall` before a stalled job is stopped.
     """
 
     on_step: Callable[[StepLine], None]
@@ -78,6 +78,7 @@ class Follower:
     lost_seconds: float = LOST_SECONDS
     poll_seconds: float = _POLL_SECONDS
     on_poll: Callable[[], None] = lambda: None
+    on_stall: Callable[[], None] = lambda: None
 
 
 def run_attempt(
@@ -99,6 +100,7 @@ def run_attempt(
         folder.event("interrupted", attempt=number)
         raise
     if attempt.outcome is AttemptOutcome.STALLED:
+        follower.on_stall()
         jobs.stop(job_id)
     folder.event("ended", attempt=number, outcome=attempt.outcome.value, steps=attempt.steps)
     return attempt

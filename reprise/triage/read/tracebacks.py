@@ -19,7 +19,7 @@ _RULER = re.compile(r"^-*(?: \d+ |\.\.\.)?-*$")
 _WITH_PARTS = re.compile(r"^(?:Base)?ExceptionGroup: .*\(\d+ sub-exceptions?\)")
 _EXCEPTION = re.compile(
     r"^(?P<name>[A-Za-z_]\w*(?:\.(?:[A-Za-z_]\w*|<locals>))*)"
-    r"(?P<cause>\([\w.]+\))?(?P<colon>:(?: (?P<message>.*))?)?$"
+    r"(?:(?P<cause>\([\w.]+\))?(?P<colon>:(?: (?P<message>.*))?))?$"
 )
 _CLASS = re.compile(r"^[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9_]*$")
 _SUFFIX = re.compile(r"(?:Error|Exception|Exit|Interrupt|Group|Iteration)$")
@@ -184,7 +184,8 @@ def _is_class(name: str, colon: bool, strict: bool) -> bool:
     if last.isupper() or name in _NO_EXCEPTION:
         return False
     if "." in name:
-        return not strict or last[:1].isupper()
+        # zlib.error has a message; a name without one may be the rest of a line that was cut.
+        return last[:1].isupper() or (colon and not strict)
     if not _CLASS.match(name):
         return False
     return _SUFFIX.search(name) is not None if strict else colon or not name[1:].isupper()
