@@ -104,7 +104,9 @@ class Slurm:
             self.daemons.append(
                 subprocess.Popen(
                     [*inside, name, *words],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
                     env={"PATH": _SBIN, "SLURM_CONF": str(self.config)},
                 )  # fmt: skip
             )
@@ -121,7 +123,10 @@ class Slurm:
             "ProctrackType=proctrack/linuxproc",
             "TaskPlugin=task/none",
             "JobAcctGatherType=jobacct_gather/none",
-            "SelectType=select/linear",
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_Core",
+            "MailProg=/bin/true",
+            "GresTypes=gpu",
             "SwitchType=switch/none",
             "MpiDefault=none",
             "ReturnToService=2",
@@ -131,10 +136,13 @@ class Slurm:
             "SlurmctldPidFile=/run/slurm/slurmctld.pid",
             "SlurmdPidFile=/run/slurm/slurmd.pid",
             *(
-                f"NodeName={host.name} NodeAddr={host.ip} CPUs={self.cpus} State=UNKNOWN"
+                f"NodeName={host.name} NodeAddr={host.ip} CPUs={self.cpus} Gres=gpu:2 State=UNKNOWN"
                 for host in self.nodes
             ),
             f"PartitionName=train Nodes={','.join(h.name for h in self.nodes)} Default=YES "
             "MaxTime=INFINITE State=UP",
         ]
         self.config.write_text("\n".join(lines) + "\n")
+        for number in (0, 1):
+            (folder / f"gpu{number}").touch()
+        (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-1]\n")
