@@ -100,15 +100,13 @@ class Slurm:
 
     def _start(self, host: BedHost, name: str, *words: str) -> None:
         inside = ("nsenter", "-t", str(host.pid()), "-n", "-m", "-p", "-u", "--")
+        environment = {"PATH": _SBIN, "SLURM_CONF": str(self.config)}
         with (host.root / f"{name}.log").open("ab") as log:
+            command = [*inside, name, *words]
             self.daemons.append(
                 subprocess.Popen(
-                    [*inside, name, *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env={"PATH": _SBIN, "SLURM_CONF": str(self.config)},
-                )  # fmt: skip
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+                )
             )
 
     def _configure(self) -> None:
