@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from reprise.runs.state.attempt import read_steps
 from reprise.runs.state.folder import RunFolder, recent_runs
 from reprise.runs.state.state import RunStatus
 from tests.cluster.bed import Bed, standing_bed
@@ -130,8 +131,8 @@ def test_a_cancelled_job_and_its_run_on_other_hosts(user: User) -> None:
     slurm = user.slurm
     settings = f"{QUICK} trainer.total_training_steps=4 trainer.save_freq=1"
     job = user.submit(f"{SCRIPT.strip()} {settings}")
-    metrics = wait(lambda: user.run().metrics_file(1), 300)
-    wait(lambda: metrics.exists() and b'"step": 2' in metrics.read_bytes(), 600)
+    metrics = user.run().metrics_file(1)
+    wait(lambda: any(item.step >= 2 for item in read_steps(metrics)), 600)
     began = time.monotonic()
     user.types(f"scancel {job}")
     assert user.ended(job, 90) == "CANCELLED"
