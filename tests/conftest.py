@@ -42,6 +42,8 @@ TOGETHER = (
     ("tests/flows/test_extra_folders.py", "rehearsal"),
     ("tests/flows/test_clusters.py", "rehearsal"),
     ("tests/flows/test_evict.py", "rehearsal"),
+    ("tests/cluster/test_slurm.py", "rehearsal"),
+    ("tests/cluster/test_tutorial.py", "rehearsal"),
     ("tests/flows/test_looked_at.py", "rehearsal"),
 )
 # The longest queues, longest first: the short ones fill what is left.

@@ -41,7 +41,7 @@ MACHINE = machine_named("cpu")
 
 def record_of(bed: Bed, site: Site) -> Record:
     """A new cluster on the bed's hosts."""
-    nodes = [Node(host.name, 1, host.ip, "eth0") for host in bed.hosts]
+    nodes = [Node(name=h.name, slots=1, ip=h.ip, interface="eth0") for h in bed.hosts]
     values = {
         "profile": "cpu",
         "python": site.paths.python,

@@ -16,20 +16,22 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self, TypeVar
 
 from reprise.cluster.answer import Answer, AnswerKind, classify
 from reprise.cluster.hosts.hostfile import Host
 from reprise.cluster.site import SshSettings
 from reprise.core.errors import CannotTell
+from reprise.core.parallel import undisturbed
 
 __all__ = ["Job", "Ssh", "assignments", "framed", "login_words", "run_here"]
 
 _MOST_OUTPUT = 4 * 2**20
 _SAID_LINES = 12
+_T = TypeVar("_T")
 
 Job = tuple[Host, str]
 """A host and the whole script for it."""
@@ -111,7 +113,7 @@ class Ssh:
         come in, `on_wait` every second with the names of the hosts that have not answered.
         """
         gate = at_once or self.settings.parallel
-        return asyncio.run(self._run(jobs, limit, on_answer, gate, on_wait))
+        return _completed(self._run(jobs, limit, on_answer, gate, on_wait))
 
     def command(self, host: Host) -> list[str]:
         """The client's command line for `host`, without its trailing `sh -s`."""
@@ -185,7 +187,17 @@ class Ssh:
 
 def run_here(name: str, script: str, limit: float) -> Answer:
     """Run the script on this machine, in the same frame, without SSH."""
-    return asyncio.run(_call(name, ["sh", "-s"], script, limit, lambda: True))
+    return _completed(_call(name, ["sh", "-s"], script, limit, lambda: True))
+
+
+def _completed(work: Coroutine[Any, Any, _T]) -> _T:
+    """asyncio.run, whose end (clients are killed) a second interrupt does not leave half done."""
+    runner = asyncio.Runner()
+    try:
+        return runner.run(work)
+    finally:
+        with undisturbed():
+            runner.close()
 
 
 async def _call(

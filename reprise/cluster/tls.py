@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reprise.cluster.record import Record
@@ -43,22 +43,35 @@ def make_certificates(record: Record) -> None:
             ("req", *_KEY, "-keyout", "node.key", "-out", "csr", "-subj", f"{subject} node"),
             (*signed, "-CAcreateserial", "-days", _DAYS, "-extfile", "ext", "-out", "node.crt"),
         ):
-            done = subprocess.run(
-                [tool, *words],
-                cwd=folder,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                check=False,
-                timeout=_SECONDS,
-            )
-            if done.returncode:
-                said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-                raise CannotTell("tls.openssl-failed", tool, reason=said)
+            _openssl(tool, words, folder)
         target = _folder(record)
         target.mkdir(mode=0o700, exist_ok=True)
         for name in _FILES.values():
             write_text(target / name, Path(folder, name).read_text(encoding="utf-8"), mode=0o600)
+
+
+def _openssl(tool: str, words: Sequence[str], folder: str) -> None:
+    try:
+        done = subprocess.run(
+            [tool, *words],
+            cwd=folder,
+            # It must not ask on the operator's terminal.
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        said = f"no answer within {_SECONDS:.0f} s"
+    except OSError as error:
+        said = error.strerror or str(error)
+    else:
+        if done.returncode == 0:
+            return
+        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    raise CannotTell("tls.openssl-failed", tool, reason=said)
 
 
 def tls_files(record: Record) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reprise.cluster.record import Node, Record, new_record
+from reprise.cluster.record import Node, Record, find_record, new_record
 from reprise.cluster.tls import make_certificates, tls_files, tls_variables
 from reprise.core.errors import CannotTell
 from tests.cluster.bed import Bed
@@ -55,6 +56,39 @@ def test_without_tls_or_openssl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotTell, match="not installed"):
         make_certificates(new_one(tmp_path, tls=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#!/bin/sh\nexec sleep 60\n", "no answer within 1 s"),
+        ("#!/bin/sh\necho 'req: Unknown option: -newkey' >&2; exit 1\n", "Unknown option"),
+        ("#!/nowhere/sh\n", "No such file"),
+    ],
+)
+def test_an_openssl_that_makes_nothing(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("reprise.cluster.tls._SECONDS", 1.0)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "openssl").write_text(text)
+    (tmp_path / "openssl").chmod(0o755)
+    record = new_one(tmp_path, tls=True)
+    with pytest.raises(CannotTell, match=said):
+        make_certificates(record)
+    assert not (record.folder / "tls").exists()
+
+
+def test_a_record_from_before_tls_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    record = new_one(tmp_path, tls=False)
+    path = record.folder / "cluster.json"
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert written.pop("tls") is False
+    path.write_text(json.dumps(written))
+    again = find_record(tmp_path / "hosts")
+    assert again is not None and again == record and not again.tls
 
 
 def ray_status(address: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from reprise.cluster.start import Starter
 from reprise.cluster.status import cluster_state, judge_state
 from reprise.cluster.stop import stop_cluster
 from reprise.cluster.tls import make_certificates, tls_variables
-from reprise.core.errors import CannotTell, OperatorError
+from reprise.core.errors import OperatorError
 from reprise.core.files import try_lock
 from reprise.core.findings import Report
 from reprise.core.progress import Display
@@ -285,7 +285,8 @@ def _record(hostfile: Hostfile, selection: Selection, nodes: list[Node]) -> Reco
     if record.tls:
         try:
             make_certificates(record)
-        except CannotTell:
+        except BaseException:
+            # Nothing was started: an interrupted or failed openssl leaves no cluster behind.
             record.remove()
             raise
     return record
