@@ -141,6 +141,29 @@ def _micro_set(setup: Setup, out: Judgement) -> None:
             out.error(f"{node}.{name}", "recipe-batch-micro-set.both-set", node=node, name=name)
 
 
+def _log_prob_splits(setup: Setup, out: Judgement) -> None:
+    """Log-probabilities are computed of a rank's share of the whole batch, in micro batches."""
+    if setup.dynamic:
+        raise NotApplicable("use_dynamic_bsz packs by tokens: micro batch sizes have no effect")
+    dp, samples = _needs_dp(setup), setup.train_batch * setup.n
+    if samples % dp:
+        raise Undecided("the samples do not divide over the ranks: see recipe-batch-divisible")
+    share = samples // dp
+    nodes = [] if setup.get("algorithm.rollout_correction.bypass_mode", False) else [_ROLLOUT]
+    if setup.reference:
+        nodes.append("actor_rollout_ref.ref")
+    for node in nodes:
+        key = f"{node}.log_prob_micro_batch_size_per_gpu"
+        micro = setup.integer(key)
+        if not micro:
+            continue  # recipe-batch-micro-set says so
+        out.show(f"{samples} / DP {dp} = {share} a rank; {share} % {key} {micro} = {share % micro}")
+        if share % micro:
+            legal = max(size for size in range(1, micro + 1) if share % size == 0)
+            values = {"samples": share, "micro": micro, "key": key, "legal": legal}
+            out.error(key, "recipe-batch-log-prob-splits.not-divisible", **values)
+
+
 def _dynamic_agrees(setup: Setup, out: Judgement) -> None:
     rollout = bool(setup.get(f"{_ROLLOUT}.log_prob_use_dynamic_bsz", False))
     out.show(f"actor.use_dynamic_bsz {setup.dynamic} == rollout.log_prob_use_dynamic_bsz {rollout}")
@@ -209,6 +232,14 @@ RULES = (
             "assert mini_batch_size % self.engine.get_data_parallel_size() == 0",
         ),
         _mini_splits,
+    ),
+    Rule(
+        "recipe-batch-log-prob-splits",
+        Source(
+            "workers/engine/utils.py",
+            "assert total_data_size % (force_group_size * micro_batch_size_per_gpu) == 0",
+        ),
+        _log_prob_splits,
     ),
     Rule(
         "recipe-batch-micro-set",
