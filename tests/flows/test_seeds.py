@@ -192,12 +192,13 @@ def test_real_run_folders_become_a_reference(
 
 @pytest.mark.rehearsal
 @pytest.mark.full
+@pytest.mark.timeout(5400)
 def test_two_real_seeds_are_trained_once_and_become_a_reference(tmp_path: Path) -> None:
     """Real jobs, each on a private Ray; the same command again has nothing to do."""
     settings = ("trainer.save_freq=2", "trainer.test_freq=-1", "trainer.val_before_train=false")
     words = ["--seeds", "2", "--", "rehearsal", *settings, "trainer.total_training_steps=2"]
     try:
-        code, report, err = Command(tmp_path, words).run(timeout=1700)
+        code, report, err = Command(tmp_path, words).run(timeout=5000)
         assert code == 0, (report, err)
         assert [item["seed"] for item in report["seeds"]] == [1, 2]
         folders = [RunFolder(Path(item["run"])) for item in report["seeds"]]
