@@ -96,7 +96,7 @@ def test_the_commands_of_lock_add_and_of_the_search(tmp_path: Path) -> None:
     text = (root / "versions.lock").read_text(encoding="utf-8")
     assert all(f"[{name}]" in text for name in ("model.mine", "data.mine", "tree.tool"))
     for command in block("recipes.md", "--search"):
-        assert "tp=" in typed(command, root, environment)
+        assert "rollout tp" in typed(command, root, environment)
 
 
 @pytest.mark.full
