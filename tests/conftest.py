@@ -45,6 +45,9 @@ TOGETHER = (
     ("tests/cluster/test_slurm.py", "rehearsal"),
     ("tests/cluster/test_tutorial.py", "rehearsal"),
     ("tests/flows/test_looked_at.py", "rehearsal"),
+    ("tests/flows/test_seeds.py::test_two_real", "rehearsal"),
+    ("tests/flows/test_lock_upgrade.py::test_a_harmless_commit_passes", "rehearsal"),
+    ("tests/flows/test_lock_upgrade.py::test_a_broken_commit", "rehearsal"),
 )
 # The longest queues, longest first: the short ones fill what is left.
 FIRST = ("engine", "rehearsal", "ray")

@@ -68,12 +68,13 @@ def record_baseline(project: Project, options: BaselineOptions) -> Report:
     of another lock exists and `replace` is not set.
     """
     rehearsal = options.rehearsal()
-    key = Rehearsal(project, rehearsal).key()
+    first = Rehearsal(project, rehearsal)
+    key, verl = first.key(), first.tree.label()
     folder = options.place.reference(project, MODEL, options.arch)
     _may_write(folder, key, options)
     recorded: dict[int, RunFolder] = {}
     for seed in range(FIRST_SEED, FIRST_SEED + options.seeds):
-        run = _finished(project, key, seed)
+        run = _finished(project, key, verl, seed)
         if run is None:
             ended = Rehearsal(project, replace(rehearsal, seed=seed)).run()
             if ended.report is not None:
@@ -106,9 +107,10 @@ def _same_key(run: RunFolder, key: Mapping[str, Any]) -> None:
         raise OperatorError("baseline-moved.changed", str(run.path), keys=", ".join(moved))
 
 
-def _finished(project: Project, key: Mapping[str, Any], seed: int) -> RunFolder | None:
+def _finished(project: Project, key: Mapping[str, Any], verl: str, seed: int) -> RunFolder | None:
+    """A finished run of the seed with the key, of this verl and under no cap."""
     for run, state in readable_runs(project.runs, MODEL):
-        same = all(getattr(state, name) == key[name] for name in KEYS)
+        same = state.verl == verl and all(getattr(state, name) == key[name] for name in KEYS)
         if same and not state.caps and state.seed == seed and state.status is RunStatus.FINISHED:
             return run
     return None

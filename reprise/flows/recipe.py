@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from reprise.core.findings import Report
 from reprise.core.project import Project
 from reprise.machines.registry import machine_named
 from reprise.recipe.check import check
-from reprise.recipe.facts import facts_of
+from reprise.recipe.facts import facts_of, lacking
 from reprise.recipe.load import Loaded
 from reprise.recipe.ruleset import rules_for
 from reprise.recipe.setup import Setup
@@ -30,10 +31,9 @@ def check_recipe(project: Project, loaded: Loaded) -> Report:
     rules = rules_for(loaded.known.entry, loaded.composition.values)
     report = check(loaded.composition, loaded.known, loaded.model, project.recipes, rules)
     setup = Setup(loaded.composition.values, loaded.tree, loaded.model, loaded.known)
-    try:
+    facts: dict[str, str] | None = None
+    with contextlib.suppress(Undecided):  # what decides it is reported by the rules that need it
         facts = facts_of(setup)
-    except Undecided:
-        facts = {}  # what decides it is reported by the rules that need it
     machine = _machine(loaded)
     if machine is not None:
         # Imported here: a script without a recipe needs no lock, and the schema takes 0.1 s.
@@ -41,9 +41,9 @@ def check_recipe(project: Project, loaded: Loaded) -> Report:
         from reprise.lock.read import read_lock
 
         lock = read_lock(project.lock)
-        report.absorb(judge_recipe(lock, machine, facts))
+        report.absorb(judge_recipe(lock, machine, facts, lambda fact: lacking(setup, fact)))
         _named(report, loaded, lock, machine)
-    report.data |= {"facts": facts, "machine": machine}
+    report.data |= {"facts": facts or {}, "machine": machine}
     return report
 
 

@@ -30,6 +30,7 @@ from reprise.recipe.card import card_of
 from reprise.recipe.check import check
 from reprise.recipe.config.compose import compose
 from reprise.recipe.config.overrides import Line
+from reprise.recipe.config.verltree import VerlTree
 from reprise.recipe.load import Inputs, load
 from reprise.recipe.setup import Setup
 from reprise.rehearsal.caps import caps
@@ -85,7 +86,7 @@ class RehearsalOptions:
     """What the operator may change; `algo` is a group of recipes/algorithms, empty for its own.
 
     `place` says on what it runs, what trains and in which layout; without `wait` another run on
-    this machine is not waited for.
+    this machine is not waited for. `verl` runs in place of the installed one, on a CPU.
     """
 
     seed: int = 1
@@ -98,6 +99,7 @@ class RehearsalOptions:
     quiet: bool = False
     place: Target = DEFAULT
     wait: bool = True
+    verl: VerlTree | None = None
 
     def check(self) -> None:
         """Raise OperatorError for an unknown place, or two settings of the number of GPUs."""
@@ -130,7 +132,7 @@ class Rehearsal:
             known = ", ".join(_WITH_SGLANG)
             raise OperatorError("rehearsal-rollout.arch", options.arch, known=known)
         verl = card_of(project.recipes, MODEL).verl
-        self.tree = options.place.tree(verl.release, project)
+        self.tree = options.verl or options.place.tree(verl.release, project)
         self._composed: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def run(self) -> Ended:
@@ -350,12 +352,14 @@ class Rehearsal:
 
     def _environment(self, folder: RunFolder, model: TinyModel, data: ToyData) -> dict[str, str]:
         """The variables of this run; those of the recipe come from its runtime_env.yaml."""
+        other = self.options.verl
         return {
             "REPRISE_RUN_DIR": str(folder.path),
             "REPRISE_MODEL_DIR": str(model.path),
             "REPRISE_DATA_DIR": str(data.train.parent),
             "REPRISE_SEED": str(self.options.seed),
             **self.options.place.variables(self.project),
+            **({"PYTHONPATH": str(other.package.parent)} if other is not None else {}),
             "VERL_FILE_LOGGER_PATH": str(folder.metrics_file(1)),
         }
 

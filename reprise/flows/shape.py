@@ -16,7 +16,7 @@ from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
 from reprise.metrics import read_run
 from reprise.recipe.load import Loaded, load
 from reprise.rehearsal.shapes import ARCHITECTURES, arch_of
-from reprise.runs.state.folder import RunFolder
+from reprise.runs.state.folder import APART, RunFolder
 
 __all__ = ["COMMAND", "check_shape", "rehearse_shape", "shape_options"]
 
@@ -51,7 +51,7 @@ def shape_options(project: Project, recipe: str, options: RehearsalOptions) -> R
         arch=arch,
         algo=loaded.known.algorithm,
         overrides=(*_settings(loaded), *options.overrides),
-        label="shape",
+        label=APART[1],
         quiet=options.quiet,
         wait=options.wait,
     )

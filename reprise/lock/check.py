@@ -13,7 +13,7 @@ from reprise.core.errors import OperatorError
 from reprise.core.files import sha256_file
 from reprise.core.findings import Report
 from reprise.lock.lines import Lines, line_of, locate
-from reprise.lock.model import MACHINES, Environment, Lock, Shipped
+from reprise.lock.model import MACHINES, Environment, Lock, Shipped, Tree
 from reprise.lock.read import LockError, machine_hash, parse_lock, read_text
 from reprise.lock.requirements import pins_sha256, read_pins
 
@@ -72,7 +72,10 @@ def _pinned(report: Report, lock: Lock, lines: Lines, file: str) -> None:
         keys = " and ".join(entry.missing)
         image = name.startswith("image.")
         command = f"reprise lock image {name} --write" if image else f"reprise lock update {name}"
-        if entry.unpinned:
+        if entry.unpinned and isinstance(entry, Tree) and entry.from_image:
+            known = {"keys": keys, "reason": entry.unpinned, "place": entry.from_image}
+            report.warn("lock-pinned.in-image", where, name=name, **known)
+        elif entry.unpinned:
             report.warn(
                 "lock-pinned.reason-given",
                 where,

@@ -3,7 +3,7 @@ with those that the lock records."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,8 +161,15 @@ def _recorded(report: Report, name: str, item: Contradiction, conflict: Conflict
     )
 
 
-def judge_recipe(lock: Lock, machine: Machine, facts: Mapping[str, str]) -> Report:
+def judge_recipe(
+    lock: Lock,
+    machine: Machine,
+    facts: Mapping[str, str] | None,
+    lacks: Callable[[str], str] = lambda _: "",
+) -> Report:
     """Which known contradictions affect a recipe with these `facts`: {name: the reason}.
+
+    None: they are not known. `lacks` gives the settings by which a fact does not hold.
 
     A name is, for example, "transformers-flash-attention" (the recipe trains through that path on
     a model without attention sinks). A contradiction tripped by a fact is an error; one that could
@@ -174,7 +181,14 @@ def judge_recipe(lock: Lock, machine: Machine, facts: Mapping[str, str]) -> Repo
         if machine not in item.machines or not item.tripped_by:
             continue
         where = f"contradiction.{name}"
-        if item.tripped_by in facts:
+        if facts is None:
+            report.unknown(
+                "recipe-contradiction.undecided",
+                where,
+                requirement=item.declares,
+                condition=item.not_when,
+            )
+        elif item.tripped_by in facts:
             report.failed(
                 "recipe-contradiction.affected",
                 where,
@@ -190,7 +204,8 @@ def judge_recipe(lock: Lock, machine: Machine, facts: Mapping[str, str]) -> Repo
                 "recipe-contradiction.not-affected",
                 where,
                 requirement=item.declares,
-                reason=item.why_right,
+                fact=item.tripped_by,
+                reason=lacks(item.tripped_by) or "none of its settings does",
             )
     report.settle(rule)
     return report

@@ -66,7 +66,12 @@ def check(
     report.data["verl"] = {"version": tree.version, "commit": tree.commit, "origin": tree.origin}
     report.data["rules"] = []
     if known.locked_verl:
-        report.note("recipe-verl-tree.not-locked", tree.label(), locked=known.locked_verl)
+        report.note(
+            "recipe-verl-tree.not-locked",
+            tree.label(),
+            locked=known.locked_verl,
+            name=known.locked_entry,
+        )
     check_faults(report, composition.faults)
     _unknown_keys(report, composition, origins)
     own = known.entry not in ("", "verl.trainer.main_ppo")

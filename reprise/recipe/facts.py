@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reprise.recipe.setup import Setup
 
-__all__ = ["FLASH_ATTENTION", "facts_of"]
+__all__ = ["FLASH_ATTENTION", "facts_of", "lacking"]
 
 FLASH_ATTENTION = "transformers-flash-attention"
 """The recipe trains a model without attention sinks through transformers' flash-attention."""
@@ -32,6 +32,22 @@ def facts_of(setup: Setup) -> dict[str, str]:
     if not sinks and (reason := _flash_attention(setup)):
         facts[FLASH_ATTENTION] = reason
     return facts
+
+
+def lacking(setup: Setup, fact: str) -> str:
+    """The settings by which `fact` does not hold of a recipe; '' for an unknown fact."""
+    if fact.startswith("tracker-"):
+        loggers = setup.get("trainer.logger", [])
+        shown = loggers if isinstance(loggers, str) else ", ".join(map(str, loggers))
+        return f"trainer.logger is {shown}"
+    if fact != FLASH_ATTENTION:
+        return ""
+    if setup.model is not None and setup.model.known.sinks and _flash_attention(setup):
+        return "its model has attention sinks"
+    engines = {strategy: str(setup.get(strategy)) for _, strategy in _roles(setup)}
+    stated = ", ".join(f"{strategy}={engine}" for strategy, engine in engines.items())
+    through = any(engine in _THROUGH_TRANSFORMERS for engine in engines.values())
+    return stated + (", with another attention" if through else "")
 
 
 def _flash_attention(setup: Setup) -> str:

@@ -205,6 +205,7 @@ def _known(root: Path, name: str, card: Card, made: Composition, inputs: Inputs)
         names=known_names(root / "recipes"),
         algorithm=made.choices.get("algorithms", ""),
         locked_verl="" if inputs.verl else _locked_instead(lock, card, made.tree),
+        locked_entry=f"tree.{card.verl.lock}" if card.verl.lock else "",
         packaged=inputs.packaged,
         entry=inputs.entry,
         foreign=not name,

@@ -158,12 +158,25 @@ class Model:
             "vocab_size": self.vocab,
         }
 
+    def _widths(self) -> dict[str, int | None]:
+        """Sizes of the MLPs that the model has; a missing one is not 0."""
+        if self.experts is None:
+            return {"num_experts": None}
+        sparse = self.experts > 0
+        dense = self.dense_layers() if sparse else self.layers or 0
+        widths = {"intermediate_size": self._int("intermediate_size")} if dense else {}
+        if sparse:
+            widths["moe_intermediate_size"] = self._int("moe_intermediate_size")
+            widths["num_experts_per_tok"] = self._int("num_experts_per_tok")
+        return widths
+
     def lacks(self) -> str:
         """Why the parameters cannot be counted; empty when they can."""
         if not self.known.counted:
             counted = ", ".join(sorted(name for name, known in families().items() if known.counted))
             return f"model_type is {self.family!r}; expected one of {counted}"
-        lacking = [name for name, value in self._shape().items() if value is None or value < 1]
+        needed = self._shape() | self._widths()
+        lacking = [name for name, value in needed.items() if value is None or value < 1]
         return f"expected a positive integer for {', '.join(lacking)}" if lacking else ""
 
     def parameters(self) -> Parameters | None:

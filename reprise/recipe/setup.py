@@ -27,7 +27,8 @@ class Known:
     `runtime_env` is the job's own
     (`runtime_env_file` names it); `shared` are the folders that all nodes share.
     `algorithm` is the chosen file of recipes/algorithms, '' without one.
-    `locked_verl` names the locked verl where another one is used instead.
+    `locked_verl` names the locked verl where another one is used instead, `locked_entry` its
+    entry of the lock.
     `packaged`: Ray ships the folder that the job is submitted from, so that a relative path is
     inside the unpacked package. `entry` is the module that a script starts, '' for a recipe.
     `foreign`: no recipe is named, so that the lock's machine, images and packages are not those
@@ -47,6 +48,7 @@ class Known:
     names: Mapping[str, Names] = field(default_factory=dict)
     algorithm: str = ""
     locked_verl: str = ""
+    locked_entry: str = ""
     packaged: bool = True
     entry: str = ""
     foreign: bool = False

@@ -365,6 +365,11 @@ def test_the_shipped_contradictions_matter_for_flash_attention_only() -> None:
     fine = judge_recipe(lock, "h20", {"tracker-wandb": "the logger"})
     assert fine.verdict is Verdict.OK
     assert [item.where for item in fine.findings] == ["contradiction.transformers-verl"]
+    # What the guide's model does says nothing of another recipe; facts that are not known neither.
+    own = judge_recipe(lock, "h20", {}, lambda fact: f"{fact}: strategy=megatron").findings[0]
+    assert "strategy=megatron" in own.message and "Hy3" not in own.message
+    unknown = judge_recipe(lock, "h20", None)
+    assert unknown.verdict is Verdict.UNKNOWN and "not known" in unknown.findings[0].message
     report = judge_recipe(lock, "h20", {"transformers-flash-attention": "strategy=fsdp"})
     (finding,) = report.errors()
     assert "transformers!=5.6.0" in finding.message and "strategy=fsdp" in finding.message

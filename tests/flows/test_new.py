@@ -195,3 +195,80 @@ def test_a_size_is_never_invented(
     (model / "config.json").write_text(json.dumps(CONFIG | change))
     with pytest.raises(OperatorError, match=words):
         new_recipe(project, NewRecipe("mine", "qwen3-8b", "h20", str(model)))
+
+
+# Public models, as their config.json names them; none was made for these tests.
+PUBLIC: dict[str, dict[str, Any]] = {
+    "dense": {
+        "architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_size": 4096,
+        "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 32768, "max_position_embeddings": 32768,
+        "sliding_window": None, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+    },
+    "odd-heads": {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 7168,
+        "intermediate_size": 20480, "num_hidden_layers": 60, "num_attention_heads": 56,
+        "num_key_value_heads": 8, "vocab_size": 64000, "max_position_embeddings": 4096,
+        "rope_theta": 5000000.0, "tie_word_embeddings": False,
+    },
+    "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
+    "gemma2": {"head_dim": 256, "final_logit_softcapping": 30.0, "sliding_window": 4096},
+    "phi3": {"sliding_window": 2047, "original_max_position_embeddings": 4096},
+    "deepseek_v2": {"n_routed_experts": 64, "kv_lora_rank": 512, "moe_intermediate_size": 1408},
+    "qwen2_moe": {"num_experts": 60, "shared_expert_intermediate_size": 5632},
+    "internlm2": {"auto_map": {"AutoModelForCausalLM": "modeling_internlm2.InternLM2ForCausalLM"}},
+    "olmo2": {"attention_bias": False},
+    "granite": {"attention_multiplier": 0.015625, "logits_scaling": 8.0},
+    "falcon": {"multi_query": True, "parallel_attn": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_model_gets_a_recipe_or_a_reason(
+    project: Project, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "public"
+    folder.mkdir()
+    sizes = {key: PUBLIC["dense"][key] for key in PUBLIC["dense"] if key != "architectures"}
+    config = PUBLIC[name] if "hidden_size" in PUBLIC[name] else sizes | PUBLIC[name]
+    config = {**config, "model_type": PUBLIC[name].get("model_type", name)}
+    (folder / "config.json").write_text(json.dumps(config))
+    wanted = NewRecipe("mine", "qwen3-8b", "h20", str(folder), response=2048)
+    if name in ("dense", "odd-heads"):
+        report = new_recipe(project, wanted)
+        assert report.verdict is Verdict.OK and report.data["layout"]
+        return
+    with pytest.raises(CannotTell, match=f"'{name}'.*no layout") as caught:
+        new_recipe(project, wanted)
+    assert "families.toml" in caught.value.fix and not (tmp_path / "mine/mine").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        # A missing size is not 0: an MLP without a width would make a model of a third of its size.
+        ({"intermediate_size": None}, OperatorError, "intermediate_size"),
+        ({"num_hidden_layers": "28"}, OperatorError, "num_hidden_layers"),
+        ({"quantization_config": {"quant_method": "gptq"}}, CannotTell, "gptq"),
+        ({"architectures": ["Qwen2ForSequenceClassification"]}, CannotTell, "Qwen2ForSequence"),
+        ({"architectures": ["LlavaQwenForCausalLM"], "vision_config": {}}, CannotTell, "LlavaQwen"),
+        ({"model_type": None}, CannotTell, "not stated"),
+        ({"model_type": "qwen3_moe", "architectures": None}, OperatorError, "num_experts"),
+        (
+            {"model_type": "qwen3_moe", "architectures": None, "num_experts": 8},
+            OperatorError,
+            "moe_intermediate_size, num_experts_per_tok",
+        ),
+    ],
+)
+def test_what_config_does_not_say_is_not_made_up(
+    project: Project,
+    model: Path,
+    change: dict[str, Any],
+    error: type[OperatorError],
+    said: str,
+) -> None:
+    config = {key: value for key, value in (CONFIG | change).items() if value is not None}
+    (model / "config.json").write_text(json.dumps(config))
+    with pytest.raises(error, match=said):
+        new_recipe(project, NewRecipe("mine", "qwen3-8b", "h20", str(model), response=2048))

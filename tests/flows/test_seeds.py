@@ -20,8 +20,15 @@ from reprise.flows.train import train as trainer
 from reprise.flows.train.job import TrainOptions
 from reprise.flows.train.seeds import train_seeds
 from reprise.flows.train.session import Session
+from reprise.runs.ray.processes import marked
 from reprise.runs.state.folder import RunFolder, recent_runs
 from reprise.runs.state.state import Launcher, RunStatus
+from tests.flows.command import (
+    Command,
+    assert_every_step_once,
+    largest_difference,
+    stop_everything,
+)
 
 OPTIONS = TrainOptions("rehearsal", quiet=True, overrides=("trainer.save_freq=2",))
 
@@ -181,3 +188,34 @@ def test_real_run_folders_become_a_reference(
     changed = replace(options, seed=1, overrides=("data.train_batch_size=8",))
     differing = trainer.changed_inputs(project, first, changed)
     assert any("data.train_batch_size: 8 now" in text for text in differing)
+
+
+@pytest.mark.rehearsal
+@pytest.mark.full
+@pytest.mark.timeout(5400)
+def test_two_real_seeds_are_trained_once_and_become_a_reference(tmp_path: Path) -> None:
+    """Real jobs, each on a private Ray; the same command again has nothing to do."""
+    settings = ("trainer.save_freq=2", "trainer.test_freq=-1", "trainer.val_before_train=false")
+    words = ["--seeds", "2", "--", "rehearsal", *settings, "trainer.total_training_steps=2"]
+    try:
+        code, report, err = Command(tmp_path, words).run(timeout=5000)
+        assert code == 0, (report, err)
+        assert [item["seed"] for item in report["seeds"]] == [1, 2]
+        folders = [RunFolder(Path(item["run"])) for item in report["seeds"]]
+        for seed, folder in enumerate(folders, start=1):
+            state = folder.read()
+            assert (state.status, state.seed, len(state.attempts)) == ("finished", seed, 1)
+            assert_every_step_once(folder, 2)
+            assert marked(folder.name) == []
+        # The seed decides: other prompts, other samples.
+        assert max(largest_difference(folders[0].path, folders[1].path).values()) > 0
+        code, again, err = Command(tmp_path, words).run(timeout=300)
+        assert (code, again["seeds"]) == (0, report["seeds"]), err
+        assert len(recent_runs(tmp_path, "rehearsal")) == 2
+    finally:
+        stop_everything(tmp_path)
+    runs = [str(folder.path) for folder in folders]
+    done = CliRunner().invoke(app, ["reference", "create", str(tmp_path / "mine"), *runs, "--json"])
+    assert done.exit_code == 0 and json.loads(done.stdout)["runs"] == 2, done.stdout
+    done = CliRunner().invoke(app, ["compare", str(tmp_path / "mine"), "vs", runs[0], "--json"])
+    assert "copies" in done.stdout or "both" in done.stdout, "a run on both sides is refused"

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from reprise.cli.commands import lock_add
 from reprise.cli.commands.machines import MachineOption, chosen_machine
-from reprise.cli.options import MirrorOption
+from reprise.cli.options import MirrorOption, NoWaitOption
 from reprise.cli.render import JsonFlag, finish, guard
+from reprise.core.errors import OperatorError
 from reprise.core.findings import Report
 from reprise.core.project import find_project
 
@@ -129,20 +130,37 @@ def upgrade(
     apply: Annotated[
         bool, typer.Option("--apply", help="Rewrite the lock, if nothing is wrong.")
     ] = False,
+    rehearse: Annotated[
+        bool,
+        typer.Option("--rehearse", help="Run the CPU rehearsal with both trees and compare them."),
+    ] = False,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Steps of each rehearsal; default: those of the recipe."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of both rehearsals.")] = 1,
     mirror: MirrorOption = None,
+    no_wait: NoWaitOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Compare a tree at another commit with the locked one, in a copy of the lock.
 
     Contradictions; for verl also each recipe that uses it: keys that are gone, defaults that moved,
-    new errors of the recipe check, judged metrics that are gone. The lock moves with --apply only.
+    new errors of the recipe check, judged metrics that are gone. Where none of this is wrong,
+    --rehearse trains with the locked tree and with the new one, and compares the curves. The lock
+    moves with --apply only, and not if anything is wrong or unknown.
     """
     from reprise.core.progress import error_console
     from reprise.flows.lock.upgrade import upgrade_tree
+    from reprise.flows.rehearsal import RehearsalOptions
     from reprise.trees.sources import mirrors_from
 
     say = error_console(soft_wrap=True).print
-    report = upgrade_tree(find_project(), name, to, mirrors_from(mirror or []), apply, say)
+    if steps is not None and not rehearse:
+        raise OperatorError("lock-rehearsal.steps-alone", "--steps")
+    options = RehearsalOptions(seed, steps, wait=not no_wait) if rehearse else None
+    mirrors = mirrors_from(mirror or [])
+    report = upgrade_tree(find_project(), name, to, mirrors, apply, say, options)
     if not as_json:
         for row in report.data["moved"]:
             typer.echo(f"{row['key']}: {row['old'] or '(none)'} -> {row['new'] or '(none)'}")

@@ -12,7 +12,9 @@ from reprise.core.files import write_text
 from reprise.core.findings import Report, State
 from reprise.core.project import Project
 from reprise.flows.lock.compare_trees import compare_recipe
+from reprise.flows.lock.rehearse import rehearse_trees
 from reprise.flows.lock.update import update_entry
+from reprise.flows.rehearsal import RehearsalOptions
 from reprise.lock.check import check_lock
 from reprise.lock.model import Tree
 from reprise.lock.read import parse_lock, read_text, resolve_name
@@ -35,12 +37,14 @@ def upgrade_tree(
     mirrors: Sequence[Mirror] = (),
     apply: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    rehearsal: RehearsalOptions | None = None,
 ) -> Report:
     """Compare the tree `name` at `to` with the locked one, in a temporary copy of the lock.
 
     Contradictions of the lock; for a tree of verl also each recipe that uses it: keys that are
-    gone, defaults that moved, new errors of the recipe check, judged metrics that are gone. With
-    `apply` the lock is rewritten, unless anything is wrong. `data`: `moved`, `recipes`, `applied`.
+    gone, defaults that moved, new errors of the recipe check, judged metrics that are gone. If
+    nothing is wrong, `rehearsal` is run with both trees. With `apply` the lock is then rewritten,
+    unless anything is wrong or not known. `data`: `moved`, `recipes`, `applied`, `rehearsal`.
     Raises OperatorError for an entry that is no locked tree, CannotTell when no source answers.
     """
     text = read_text(project.lock)
@@ -73,17 +77,42 @@ def upgrade_tree(
                 old = _placed(copy.parent / ".old", short, entry, mirrors, say)
             _recipes(project, short, old, new, report, say)
         else:
+            old = None
             report.note("lock-upgrade.no-configs", full)
         report.settle("lock-upgrade")
-        found_wrong = any(check.state is not State.PASSED for check in report.checks)
-        if apply and not found_wrong:
+        if rehearsal is not None:
+            _rehearse(project, full, old, new, rehearsal, report, say)
+        if apply and _sound(report):
             _apply(project.lock, text, copy)
             report.data["applied"] = True
         elif apply:
             report.failed("lock-upgrade.not-applied", full)
-        elif not found_wrong:
-            report.note("lock-upgrade.ready", full, name=short, to=to)
+        elif _sound(report):
+            left = rehearsal is None and new is not None
+            end = "lock-upgrade.not-rehearsed" if left else "lock-upgrade.ready"
+            report.note(end, full, name=short, to=to)
     return report
+
+
+def _sound(report: Report) -> bool:
+    return all(check.state is State.PASSED for check in report.checks)
+
+
+def _rehearse(
+    project: Project,
+    name: str,
+    old: VerlTree | None,
+    new: VerlTree | None,
+    options: RehearsalOptions,
+    report: Report,
+    say: Callable[[str], None],
+) -> None:
+    if old is None or new is None:
+        report.unknown("lock-rehearsal.only-verl", name)
+    elif not _sound(report):
+        report.note("lock-rehearsal.not-begun", name)
+    else:
+        rehearse_trees(project, old, new, options, report, say)
 
 
 def _placed(

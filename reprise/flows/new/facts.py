@@ -21,6 +21,7 @@ from reprise.flows.data_check import data_dir
 from reprise.hub.verified import Verified
 from reprise.lock.model import Data, Lock
 from reprise.machines.registry import Machine
+from reprise.models.families import families, family
 from reprise.models.fetch import weight_folder
 from reprise.recipe.card import Card, MachinePart, VerlPart, card_of
 from reprise.recipe.folders import recipe_names
@@ -127,9 +128,32 @@ def _config(file: Path) -> dict[str, Any]:
     nested = whole.get("text_config")
     text = nested if isinstance(nested, dict) else whole
     found = {key: text[key] for key in _KEYS if text.get(key) is not None}
+    _supported(file, whole, text)
     if lacks := Model(found, str(file)).lacks():
         raise OperatorError("new-recipe-model.sizes", str(file), lacks=lacks)
     return found
+
+
+def _supported(file: Path, whole: dict[str, Any], text: dict[str, Any]) -> None:
+    """Raise CannotTell for a model that cannot be sized as its config.json alone says.
+
+    An unknown family, another class than the family's language model, quantized weights.
+    """
+    known = family(text)
+    if not known.counted:
+        counted = ", ".join(sorted(name for name, one in families().items() if one.counted))
+        named = repr(text.get("model_type", "not stated"))
+        raise CannotTell("new-recipe-model.family", str(file), family=named, known=counted)
+    usual = known.tensors.class_name if known.tensors is not None else ""
+    stated = whole.get("architectures")
+    classes = [str(one) for one in stated] if isinstance(stated, list) else []
+    if usual and classes and usual not in classes:
+        shown = ", ".join(classes)
+        raise CannotTell("new-recipe-model.other-class", str(file), found=shown, usual=usual)
+    quantized = whole.get("quantization_config") or text.get("quantization_config")
+    if quantized:
+        method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
+        raise CannotTell("new-recipe-model.quantized", str(file), method=method or "not stated")
 
 
 def _entry_of(project: Project, lock: Lock, file: Path, folder: Path) -> str | None:

@@ -1,7 +1,7 @@
 """Several seeds of one recipe, one run after another; the same command goes on after an end.
 
-A finished run with the same inputs is used, one that was interrupted is resumed. Side by side
-they would share GPUs and storage, which no check covers: never.
+A finished run with the same inputs is used, one that was interrupted is resumed. Never side by
+side: a bad host is not evicted while other jobs run, and the checks are those of one job.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from reprise.runs.state.state import (
 )
 
 __all__ = [
+    "APART",
     "FINISHED",
     "RunFolder",
     "StorageFull",
@@ -45,6 +46,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 FINISHED = RunStatus.FINISHED
 """State of a run whose job succeeded and whose metrics were collected."""
+
+APART = ("upgrade", "shape")
+"""Labels of runs that do not answer whether the recipe's curve is right: another tree, a shape."""
 
 
 class StorageFull(OperatorError):
@@ -229,9 +233,10 @@ def recent_runs(runs: Path, model: str) -> list[RunFolder]:
 
 
 def newest_finished(runs: Path, model: str) -> RunFolder | None:
-    """The newest run of `model` whose state is finished, or None."""
+    """The newest run of `model` whose state is finished, or None; those of `APART` do not count."""
     found = readable_runs(runs, model)
-    return next((run for run, state in found if state.status is FINISHED), None)
+    whole = (run for run, state in found if state.status is FINISHED and state.label not in APART)
+    return next(whole, None)
 
 
 def readable_runs(runs: Path, model: str) -> Iterator[tuple[RunFolder, RunState]]:
