@@ -352,7 +352,6 @@ RULES = (
         "recipe-parallel-experts-gradients",
         Source(
             f"{_CORE}/extensions/transformer_engine.py: param.allreduce (NVIDIA/Megatron-LM#5916)",
-            'setattr(param, "allreduce"',
         ),
         _experts_gradients,
     ),
