@@ -251,6 +251,7 @@ NOT_RUN = {
     "lock-add.changed": "git status only shows; the operator decides on the files",
     "lock-add.exists": "run in test_lock_update.py, for every kind of entry",
     "lock-add.login": "URL is the operator's own",
+    "lock-pinned.in-image": "COMMIT is read in the operator's own image",
     "lock-add.no-file": "OWNER/NAME and the file are the operator's own",
     "lock-add.unpinned": "asks the server that could not be reached (test_lock_update.py)",
     "lock-pinned.no-commit": "REF is the operator's choice",
