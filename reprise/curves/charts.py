@@ -22,7 +22,7 @@ _COLOURS = {_RUN: "#1f5fb4", _REFERENCE: "#9a9a9a", _BOUND: "#c23b22"}
 _STATES = {State.PASSED: "#2e7d32", State.FAILED: "#c62828", State.UNKNOWN: "#9e7700"}
 _OUTCOMES = {Outcome.PASS: "#2e7d32", Outcome.FAIL: "#c62828", Outcome.INCONCLUSIVE: "#9e7700"}
 _WIDE, _NARROW, _TALL, _LOW = 940, 435, 260, 170
-_MOST_POINTS = 1200
+_MOST_POINTS = 600
 # Shown with the judged metrics when a run has them; they explain, and are not judged.
 _FURTHER = (
     "actor/entropy",
@@ -90,8 +90,13 @@ def _curve(table: MetricTable, reference: Reference, metric: str) -> Series:
     return table.series(metric).finite()
 
 
+def _stride(points: int) -> int:
+    """How many points one of the picture stands for: more than _MOST_POINTS are not to be seen."""
+    return max(1, -(-points // _MOST_POINTS))
+
+
 def _records(series: Series, name: str, kind: str) -> list[dict[str, Any]]:
-    stride = max(1, -(-len(series) // _MOST_POINTS))
+    stride = _stride(len(series))
     pairs = zip(series.steps[::stride], series.values[::stride], strict=True)
     return [{"step": int(s), "value": float(v), "run": name, "kind": kind} for s, v in pairs]
 
@@ -144,7 +149,11 @@ def _band(seeds: list[Series], scale: alt.Scale) -> list[alt.Chart]:
     if not len(common):
         return []
     values = np.array([series.values[np.isin(series.steps, common)] for series in seeds])
-    edges = zip(common, values.min(axis=0), values.max(axis=0), strict=True)
+    # The extremes of what one point stands for, so that no spike is lost.
+    first = np.arange(0, len(common), _stride(len(common)))
+    low = np.minimum.reduceat(values.min(axis=0), first)
+    high = np.maximum.reduceat(values.max(axis=0), first)
+    edges = zip(common[first], low, high, strict=True)
     records = [{"step": int(s), "low": float(a), "high": float(b)} for s, a, b in edges]
     area = alt.Chart(alt.InlineData(values=records)).mark_area(color="#bdbdbd", opacity=0.35)
     return [area.encode(x="step:Q", y=alt.Y("low:Q", scale=scale), y2="high:Q")]
