@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import altair as alt
@@ -12,7 +12,7 @@ import vl_convert
 from reprise.core.findings import State
 from reprise.curves.checks.mismatch import valid_probs_diff
 from reprise.curves.reference import Reference
-from reprise.curves.result import Judgement, Outcome, WindowResult
+from reprise.curves.result import Judgement, Outcome, WindowResult, drawn_windows
 from reprise.metrics import MetricTable, Series
 
 __all__ = ["draw", "to_png"]
@@ -132,7 +132,7 @@ def _panel(
     ]
     if many:
         layers += _smooth([*zip(seeds, [_REFERENCE] * len(seeds), strict=True), (own, _RUN)], y)
-    layers += _window_layers(windows, scale)
+    layers += _window_layers(drawn_windows(windows, metric), scale)
     if ceiling is not None:
         layers += _ceiling(ceiling, records, scale)
     title = alt.Title(metric, fontSize=13, anchor="start", frame="group")
@@ -188,7 +188,7 @@ def _smooth(curves: Iterable[tuple[Series, str]], y: alt.Y) -> list[alt.Chart]:
     return [chart.encode(x="step:Q", y=y, color=_colour(), detail="run:N")]
 
 
-def _window_layers(windows: tuple[WindowResult, ...], scale: alt.Scale) -> list[alt.Chart]:
+def _window_layers(windows: Sequence[WindowResult], scale: alt.Scale) -> list[alt.Chart]:
     """A window's bound as a dashed line, its mean as a bar in the colour of its state."""
     bound = [
         {"first": w.first, "last": w.last, "value": w.bound, "kind": _BOUND}

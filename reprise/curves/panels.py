@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from reprise.core.findings import State
-from reprise.curves.result import WindowResult, number
+from reprise.curves.result import WindowResult, drawn_windows, number
 from reprise.metrics import Series
 
 __all__ = ["Curve", "Panel", "panel", "unit_of"]
@@ -175,10 +175,7 @@ def panel(chart: Panel) -> str:
     inner = _band(chart.curves, scale)
     order = sorted(chart.curves, key=lambda curve: curve.kind != "reference")
     inner += "".join(_line(curve, scale) for curve in order)
-    # The whole-run columns are numbers of the table; drawn, they would cover the windows.
-    spans = [w for w in chart.windows if w.metric == chart.metric]
-    whole = [w for w in spans if len(spans) == 1 or w.last - w.first < spans[-1].last - 1]
-    inner += _windows(whole, scale)
+    inner += _windows(drawn_windows(chart.windows, chart.metric), scale)
     if chart.parting is not None:
         x = scale.x(chart.parting)
         inner += f'<line class="parting" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="1000"/>'

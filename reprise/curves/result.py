@@ -18,6 +18,7 @@ __all__ = [
     "Outcome",
     "Weight",
     "WindowResult",
+    "drawn_windows",
     "found",
     "note",
     "number",
@@ -71,6 +72,16 @@ class WindowResult:
     bound: float
     smallest: float
     state: State
+
+
+def drawn_windows(windows: Sequence[WindowResult], metric: str) -> list[WindowResult]:
+    """What a chart of `metric` shows: its own windows, without that of the whole run.
+
+    The mean of the whole run would cover the windows, and a trend is on another scale.
+    """
+    own = [window for window in windows if window.metric == metric]
+    whole = min((w.first for w in own), default=0), max((w.last for w in own), default=0)
+    return [w for w in own if len(own) == 1 or (w.first, w.last) != whole]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 import struct
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from curves.runs import REWARD, VALIDATION, records, write, write_reference
+from curves.runs import REWARD, STEPS, VALIDATION, records, write, write_reference
 from reprise.cli import app
 from reprise.curves import judge_run, load_reference, write_report
+from reprise.curves.result import drawn_windows
 from reprise.metrics import read_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -243,3 +245,18 @@ def test_print_is_dark_on_light_whatever_the_screen() -> None:
     assert {k: v for k, v in on_paper.items() if k not in own} == {
         k: v for k, v in colours(light[1]).items() if k not in own
     }
+
+
+def test_charts_show_the_windows_of_their_metric(tmp_path: Path) -> None:
+    """The trend is a difference: drawn on the reward's axis it would be read as a level."""
+    reference = load_reference(write_reference(tmp_path / "reference", 5))
+    run = read_run(write(tmp_path / "run.jsonl", records(9)))
+    reward = judge_run(run, reference, STEPS).check("reward")
+    assert len(reward.windows) == 6
+    spans = [(w.first, w.last) for w in drawn_windows(reward.windows, REWARD)]
+    assert spans == [(1, 10), (11, 20), (21, 30), (31, 40)]
+    late = replace(reward.windows[0], first=5)
+    kept = drawn_windows(
+        [late, reward.windows[1], replace(reward.windows[4], first=5, last=20)], REWARD
+    )
+    assert [(w.first, w.last) for w in kept] == [(5, 10), (11, 20)]
