@@ -78,11 +78,10 @@ def judge_run(
     steps = min(expected_steps, reference.steps)
     alike, differences = comparable(options.origin, reference, expected_steps, options.accepted)
     metrics = reference.metrics
-    specs = (metrics.reward, metrics.validation, metrics.probs_diff, metrics.kl)
     checks += [
         alike,
         complete(table, metrics.reward.metric, expected_steps),
-        finite(table, tuple(spec.metric for spec in specs if spec is not None)),
+        finite(table, metrics.judged),
         reward_windows(table, reference, steps),
         resolution(table, reference, steps),
     ]

@@ -109,6 +109,12 @@ class Metrics(_Strict):
     kl: KlSpec | None = None
     assertions: list[Annotated[str, AfterValidator(_assertion)]] = []
 
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The names of the judged metrics."""
+        specs = (self.reward, self.validation, self.probs_diff, self.kl)
+        return tuple(spec.metric for spec in specs if spec is not None)
+
 
 class RunFile(_Strict):
     """One reference run: a file in the folder of reference.toml."""
@@ -315,8 +321,7 @@ def _read_runs(folder: Path, parsed: ReferenceFile, report: Report) -> tuple[Met
 
 def _check_run(file: Path, table: MetricTable, parsed: ReferenceFile, report: Report) -> None:
     metrics = parsed.metrics
-    judged = (metrics.reward, metrics.validation, metrics.probs_diff, metrics.kl)
-    for name in (spec.metric for spec in judged if spec is not None):
+    for name in metrics.judged:
         if name not in table:
             report.failed("reference-metric.absent", str(file), metric=name)
     rewards = table.series(metrics.reward.metric).finite()

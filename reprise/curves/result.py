@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -18,6 +18,7 @@ __all__ = [
     "Outcome",
     "Weight",
     "WindowResult",
+    "add_checks",
     "drawn_windows",
     "found",
     "note",
@@ -116,6 +117,17 @@ def found(
     return CheckResult(rule_id(text), state, where, message, fix, numbers, windows, notes)
 
 
+def add_checks(report: Report, checks: Iterable[CheckResult]) -> None:
+    """Put the answers of `checks` into `report`, without their notes."""
+    for check in checks:
+        if check.state is State.PASSED:
+            report.passed(check.rule)
+        elif check.state is State.FAILED:
+            report.failed(check.rule, check.where, check.message, check.fix)
+        else:
+            report.unknown(check.rule, check.where, check.message, check.fix)
+
+
 def outcome_of(checks: Sequence[CheckResult]) -> Outcome:
     """Evidence against the run outweighs everything; one unanswered check prevents a PASS."""
     states = {check.state for check in checks}
@@ -157,13 +169,7 @@ class Judgement:
     def report(self, command: str) -> Report:
         """The judgement as a report; its exit code is that of the outcome."""
         report = Report(command)
-        for check in self.checks:
-            if check.state is State.PASSED:
-                report.passed(check.rule)
-            elif check.state is State.FAILED:
-                report.failed(check.rule, check.where, check.message, check.fix)
-            else:
-                report.unknown(check.rule, check.where, check.message, check.fix)
+        add_checks(report, self.checks)
         report.findings.extend(self.all_notes())
         report.data["judgement"] = self.to_json()
         return report

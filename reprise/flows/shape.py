@@ -6,10 +6,10 @@ import math
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from reprise.core.errors import CannotTell
 from reprise.core.findings import Report
+from reprise.core.nested import flatten
 from reprise.core.project import Project
 from reprise.flows.preconditions import check_preconditions
 from reprise.flows.rehearsal import Rehearsal, RehearsalOptions
@@ -59,17 +59,10 @@ def shape_options(project: Project, recipe: str, options: RehearsalOptions) -> R
 
 def _settings(loaded: Loaded) -> list[str]:
     """The recipe's sampling, and its overlong penalty in the rehearsal's lengths."""
-    values = loaded.composition.values
-    found = [f"{key}={value}" for key in _SAMPLING if (value := _get(values, key)) is not None]
-    penalty = _get(values, "reward.reward_kwargs.overlong_buffer_cfg.enable")
+    values = flatten(loaded.composition.values)
+    found = [f"{key}={value}" for key in _SAMPLING if (value := values.get(key)) is not None]
+    penalty = values.get("reward.reward_kwargs.overlong_buffer_cfg.enable")
     return [*found, "rehearsal/overlong=read"] if penalty is True else found
-
-
-def _get(values: Mapping[str, Any], key: str) -> Any:
-    node: Any = values
-    for part in key.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
 
 
 def check_shape(project: Project, options: RehearsalOptions) -> Report:

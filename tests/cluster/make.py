@@ -9,6 +9,7 @@ from reprise.cluster.doctor.context import Context, Expected
 from reprise.cluster.doctor.doctor import diagnose
 from reprise.cluster.doctor.facts import parse_facts
 from reprise.cluster.hosts.hostfile import Host
+from reprise.cluster.record import Node, Record
 from reprise.cluster.site import Site
 from reprise.core.findings import Finding, Report
 from reprise.machines.registry import machine_named
@@ -57,6 +58,27 @@ GPU = """\
 = gpu.firmware {n}, NVIDIA H20, 96.00.B3.00.01
 = gpu.nvlink GPU {n}: NVIDIA H20 (UUID: GPU-{n})
 """ + "".join(f"= gpu.nvlink \t Link {link}: 26.562 GB/s\n" for link in range(18))
+
+
+def record(profile: str, nodes: list[Node], **changed: str) -> Record:
+    """The record of a cluster of `nodes`, as `cluster up` would keep it."""
+    values: dict[str, str | None] = {
+        "root": "/tmp/rp-c1",
+        "python": "python3",
+        "image": None,
+        **changed,
+    }
+    return Record(
+        id="c1",
+        hostfile="/hosts",
+        created=0.0,
+        profile=profile,
+        engine="docker",
+        gcs_port=6379,
+        dashboard_port=8265,
+        nodes=nodes,
+        **values,
+    )
 
 
 def base(name: str, gpus: int = 8) -> str:

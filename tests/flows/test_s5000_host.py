@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reprise.cluster.commands import node_command
-from reprise.cluster.record import Node, Record
+from reprise.cluster.record import Node
 from reprise.cluster.site import Paths, Site
 from reprise.core.project import find_project
 from reprise.flows.train.job import TrainJob, TrainOptions, prepare_task
@@ -23,6 +23,7 @@ from reprise.recipe.config.overrides import Line
 from reprise.recipe.config.verltree import find_tree
 from reprise.recipe.script import read_script
 from reprise.runs.supervise.resume import Resume
+from tests.cluster.make import record as made_record
 
 pytestmark = pytest.mark.rehearsal
 
@@ -163,19 +164,7 @@ def test_the_job_asks_ray_for_what_the_hosts_offer(model: str, servers: int, tp:
         Node(name=name, slots=8, ip=f"10.0.0.{number}", interface="bond0")
         for number, name in enumerate(names, start=1)
     ]
-    record = Record(
-        id="c1",
-        hostfile="/hosts",
-        created=0.0,
-        root="/tmp/reprise-c1",
-        profile="s5000",
-        python="python3",
-        engine="docker",
-        image=None,
-        gcs_port=6379,
-        dashboard_port=8265,
-        nodes=nodes,
-    )
+    record = made_record("s5000", nodes, root="/tmp/reprise-c1")
     offered = 0
     for node in nodes:
         command = node_command(record, node, machine_named("s5000"), SITE)

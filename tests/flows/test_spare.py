@@ -13,6 +13,7 @@ from reprise.flows.train.place import Need
 from reprise.flows.train.spare import _room, blame
 from reprise.runs.supervise.retry import Triaged
 from tests.cluster.make import base, context
+from tests.cluster.make import record as made_record
 
 NAMES = ("node1", "node2", "node3", "node4")
 ECC = Triaged("uncorrectable GPU memory error (ECC)", "exclude_host")
@@ -23,19 +24,7 @@ def record(spares: tuple[str, ...] = ()) -> Record:
         Node(name=name, slots=8, ip=f"10.8.0.1{name[-1]}", interface="eth0", spare=name in spares)
         for name in NAMES
     ]
-    return Record(
-        id="c1",
-        hostfile="/hosts",
-        created=0.0,
-        root="/tmp/rp-c1",
-        profile="h20",
-        python="python3",
-        engine="docker",
-        image=None,
-        gcs_port=6379,
-        dashboard_port=8265,
-        nodes=nodes,
-    )
+    return made_record("h20", nodes)
 
 
 def hosts(**changed: str) -> Context:

@@ -16,12 +16,13 @@ from reprise.cluster.doctor.context import Expected
 from reprise.cluster.doctor.doctor import Look, Scripts, probe_script
 from reprise.cluster.doctor.facts import parse_facts
 from reprise.cluster.hosts.hostfile import Host
-from reprise.cluster.record import Node, Record
+from reprise.cluster.record import Node
 from reprise.cluster.site import Site
 from reprise.core.findings import Finding, Report, Severity
 from reprise.machines.accelerator import Gpu
 from reprise.machines.registry import guess_machine, machine_named
 from tests.cluster.make import BASE, judged, of
+from tests.cluster.make import record as made_record
 
 ROOT = Path(__file__).resolve().parents[2]
 MI300X = machine_named("mi300x")
@@ -205,18 +206,8 @@ def test_an_mi300x_is_detected_by_the_kernels_list_of_devices(
 
 def test_ray_counts_these_gpus_itself_and_rccl_gets_its_interface() -> None:
     node = Node(name="n1", slots=8, ip="10.8.0.11", interface="eth0")
-    record = Record(
-        id="0123456789",
-        hostfile="/hosts",
-        created=0.0,
-        root="/tmp/r",
-        profile="mi300x",
-        python="/usr/bin/python3",
-        engine="docker",
-        image="rocm/image:tag",
-        gcs_port=6379,
-        dashboard_port=8265,
-        nodes=[node],
+    record = made_record(
+        "mi300x", [node], root="/tmp/r", python="/usr/bin/python3", image="rocm/image:tag"
     )
     command = node_command(record, node, MI300X, Site())
     assert command.variables["RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES"] == "1"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from reprise.core.findings import Report, State
-from reprise.curves.result import CheckResult, Outcome, number, outcome_of
+from reprise.core.findings import Report
+from reprise.curves.result import CheckResult, Outcome, add_checks, number, outcome_of
 
 __all__ = ["Answer", "Compared", "Comparison"]
 
@@ -92,12 +92,7 @@ class Comparison:
         """The comparison as a report; exit code 0 PASS, 1 FAIL, 2 INCONCLUSIVE."""
         report = Report(command)
         for check in self.checks:
-            if check.state is State.PASSED:
-                report.passed(check.rule)
-            elif check.state is State.FAILED:
-                report.failed(check.rule, check.where, check.message, check.fix)
-            else:
-                report.unknown(check.rule, check.where, check.message, check.fix)
+            add_checks(report, [check])
             report.findings.extend(check.notes)
         report.data["comparison"] = self.to_json()
         return report

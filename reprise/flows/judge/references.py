@@ -297,13 +297,10 @@ def compare_references(project: Project, name: str, other: str) -> Report:
 
 def _shifts(new: Reference, old: Reference) -> list[Row]:
     """Signed shifts of the means over thirds of the common steps, in units and deviations."""
-    metrics = old.metrics
-    specs = (metrics.reward, metrics.validation, metrics.probs_diff, metrics.kl)
-    names = [spec.metric for spec in specs if spec is not None]
     steps = min(new.steps, old.steps)
     edges = np.linspace(0, steps, 4).round().astype(int)
     rows: list[Row] = []
-    for name in names:
+    for name in old.metrics.judged:
         for first, last in zip(edges[:-1] + 1, edges[1:], strict=True):
             ours = _means(new, name, int(first), int(last))
             theirs = _means(old, name, int(first), int(last))

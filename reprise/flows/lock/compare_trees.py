@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,7 +121,7 @@ def literals(package: Path) -> set[str]:
     return found
 
 
-def _judged(project: Project, name: str) -> Iterator[str]:
+def _judged(project: Project, name: str) -> tuple[str, ...]:
     """The metrics by which the recipe's runs are judged."""
     folder = recipe_folder(project.recipes, name)
     metrics: Metrics | None = None
@@ -130,7 +129,4 @@ def _judged(project: Project, name: str) -> Iterator[str]:
         metrics = read_judge(folder / JUDGE, Report("lock upgrade"))
     elif (folder / "reference" / MANIFEST).is_file():
         metrics = load_reference(folder / "reference").metrics
-    specs: Sequence[object] = ()
-    if metrics is not None:
-        specs = (metrics.reward, metrics.validation, metrics.probs_diff, metrics.kl)
-    yield from (str(spec.metric) for spec in specs if spec is not None)  # type: ignore[attr-defined]
+    return metrics.judged if metrics is not None else ()

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -167,7 +167,8 @@ def compare_runs(old: Path, new: Path, reference: Reference | None, report: Repo
     """The verdict on the run `new` beside the run `old` of the same seed and length."""
     data = report.data.setdefault("rehearsal", {})
     then, now = open_run(old), open_run(new)
-    lost = [name for name in _judged(reference) if name in then.table and name not in now.table]
+    judged = reference.metrics.judged if reference is not None else ()
+    lost = [name for name in judged if name in then.table and name not in now.table]
     for name in lost:
         report.failed("lock-rehearsal.metric-gone", str(new), metric=name)
     first = first_difference(then.table, now.table)
@@ -233,16 +234,6 @@ def _judge(path: Path, reference: Reference) -> Judgement:
     used = ValidationSet(known.rows, known.prompts, known.samples) if known is not None else None
     options = JudgeOptions(used, state.seed if state is not None else None)
     return judge_run(run.table, reference, reference.steps, options=options)
-
-
-def _judged(reference: Reference | None) -> Iterator[str]:
-    """The metrics that the reference judges a run by."""
-    if reference is None:
-        return
-    metrics = reference.metrics
-    for spec in (metrics.reward, metrics.validation, metrics.probs_diff, metrics.kl):
-        if spec is not None:
-            yield spec.metric
 
 
 def _compared(table: MetricTable) -> list[str]:
